@@ -41,12 +41,6 @@ ANY: list[tuple[type[Any], Table, str]] = [
     (RunConfig, {"facts": {"relations": [1]}}, "facts.relations has 1; each must be of type str."),
     (RunConfig, {"method": {"name": "bert"}}, "method.name is 'bert'; allowed are: autoprompt, "),
     (RunConfig, {"method": {"masking": 1}}, "method.masking is 1; allowed are: one, chain, whole."),
-    (
-        RunConfig,
-        {"method": {"name": "ptuning", "negatives": 3}},
-        'method.negatives = 3 trains a subject prompt, and method.name = "ptuning" has none',
-    ),
-    (RunConfig, {"method": {"negatives": 5, "k": 5}}, "of method.k = 5 candidates at most 4 are"),
     (RunConfig, {"ensemble": {"weighing": "guess"}}, "weighing is 'guess'; allowed are: em, "),
     (RunConfig, {"tuning": {"tune": "some"}}, "allowed are: full, lora"),
     (RunConfig, {"tuning": {"rank": 3}}, "unknown key tuning.rank"),

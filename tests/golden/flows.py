@@ -225,17 +225,7 @@ TRAIN = {
     "spe-full-vocabulary": _facts(_train("lama-spe-paper", vocabulary="full", **_SHORT)),
     "spe-separate-dev-fit": _facts(_train("lama-spe", **_SHORT)),
     "spe-whole-masking": _facts(_train("lama-spe", masking="whole", choose_weight="dev", **_SHORT)),
-    "spe-chain-negatives": _facts(
-        _train(
-            "lama-spe",
-            masking="chain",
-            negatives=2,
-            negatives_every=2,
-            k=5,
-            choose_weight="dev",
-            **_SHORT,
-        )
-    ),
+    "spe-chain": _facts(_train("lama-spe", masking="chain", choose_weight="dev", **_SHORT)),
     "spe-any-length": _facts(
         _train("lama-spe", data="@names", objects="any-length", k=3, **_SHORT, encoder="mlp")
     ),

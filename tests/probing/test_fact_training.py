@@ -170,16 +170,6 @@ CASES: dict[str, dict[str, Any]] = {
         "method": {"name": "spe"},
         "learning": {"schedule": "constant", "select": "p@1", "drop_last": True},
     },
-    "spe negatives": {
-        "method": {
-            "name": "spe",
-            "vectors": "separate",
-            "negatives": 3,
-            "k": 6,
-            "negatives_every": 2,
-        },
-        "learning": {"schedule": "linear", "select": "loss"},
-    },
 }
 
 
@@ -489,26 +479,18 @@ class EndedError(Exception):
 
 @pytest.mark.parametrize("ended", [2, 3, 5])
 @pytest.mark.parametrize(
-    ("training", "method"),
+    "training",
     [
-        ({}, {}),
-        ({"patience": 1}, {}),
-        ({"weight_decay": 0.1, "clip": 0.5, "schedule": "linear"}, {}),
-        ({}, {"negatives": 2, "negatives_every": 2}),
-        ({"model_dropout": True}, {"negatives": 2}),
+        {},
+        {"patience": 1},
+        {"weight_decay": 0.1, "clip": 0.5, "schedule": "linear"},
+        {"model_dropout": True},
     ],
 )
 def test_a_training_goes_on_from_any_step(
-    ended: int,
-    training: dict[str, Any],
-    method: dict[str, Any],
-    bert: LanguageModel,
-    facts: FactSet,
-    tmp_path: Path,
+    ended: int, training: dict[str, Any], bert: LanguageModel, facts: FactSet, tmp_path: Path
 ) -> None:
-    config = run_config(
-        method={"vectors": "separate", **method}, learning={"epochs": 4, **training}
-    )
+    config = run_config(method={"vectors": "separate"}, learning={"epochs": 4, **training})
 
     def make() -> PromptTraining:
         _, _, trainer = make_trainer(config, bert, facts)
@@ -569,13 +551,9 @@ RECORDED: dict[str, dict[str, Any]] = {
     "spe separate": {"method": {"name": "spe", "vectors": "separate", "train_weight": 0.3}},
     "spe free": {"prompt": {"encoder": "free"}, "method": {"name": "spe"}},
     "spe chain": {"method": {"name": "spe", "vectors": "separate", "masking": "chain"}},
-    "spe negatives": {"method": {"name": "spe", "k": 6, "negatives": 3, "negatives_weight": 0.7}},
     "spe second": {
         "method": {"name": "spe", "vectors": "separate", "choose_weight": "dev-fit"}
         | {"second": "chain", "train_weight": 0.6}
-    },
-    "spe chain negatives": {
-        "method": {"name": "spe", "vectors": "separate", "masking": "chain", "k": 6, "negatives": 2}
     },
 }
 

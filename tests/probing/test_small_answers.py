@@ -186,11 +186,6 @@ def test_questions_and_tables_show_what_there_is(run: Run, tmp_path: Path) -> No
     diff_runs(run.folder.path, again.folder.path)
 
 
-def test_training_on_wrong_candidates_goes_with_it(make_small: Make, tmp_path: Path) -> None:
-    run = symprompt.train(make_small(tmp_path / "run", method={**SEPARATE, "negatives": 5}))
-    assert run.metrics["fewer_answers"] == {"few": 3}
-
-
 @pytest.mark.parametrize("name", ["ptuning", "majority"])
 def test_methods_that_do_not_ask_back_store_it_too(
     name: str, make_small: Make, tmp_path: Path

@@ -125,12 +125,6 @@ class Loops:
 
     def back(self, fact: Fact, candidate: str | int) -> float:
         """Equations 6, 9 and 10: how likely the subject is, a candidate object in its place."""
-        logs = self.back_tokens(fact, candidate)
-        how = {"log": logs.mean(), "sum": logs.sum(), "probability": logs.exp().mean().log()}
-        return float(how[self.average])
-
-    def back_tokens(self, fact: Fact, candidate: str | int) -> Tensor:
-        """The log-likelihoods of the subject's tokens, a candidate object in its place."""
         subject, mask = self.tokens(fact.subject), self.backbone.vocabulary.mask_id
         given = [candidate] if isinstance(candidate, int) else self.tokens(candidate)
         part = "back" if "back" in self.vectors else "forth"
@@ -149,7 +143,9 @@ class Loops:
                 shown = [mask if at in hidden else own for at, own in enumerate(subject)]
             table = self._ask(part, fact, *((given, shown) if swapped else (shown, given)))
             found.append(table[start + index, token])
-        return torch.stack(found)
+        logs = torch.stack(found)
+        how = {"log": logs.mean(), "sum": logs.sum(), "probability": logs.exp().mean().log()}
+        return float(how[self.average])
 
 
 def slow_score(backbone: LanguageModel, text: str, *, words: bool, given: str = "") -> float:

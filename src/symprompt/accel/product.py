@@ -15,7 +15,7 @@ from torch.nn import functional
 
 _BIAS_COLUMNS = 8
 """Three hold the bias; the others keep rows of the matrix aligned."""
-Weigh = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor]]
+Weigh = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class SplitProduct:
@@ -40,26 +40,15 @@ class SplitProduct:
         found: Tensor = _Logits.apply(rows, self.parts)  # type: ignore[no-untyped-call]
         return found
 
-    def losses(
-        self,
-        rows: Tensor,
-        target: Tensor,
-        share: Tensor,
-        weigh: Weigh,
-        groups: Tensor | None = None,
-        weight: Tensor | None = None,
-    ) -> Tensor:
-        """Return what ``weigh_losses`` does, [n]; logits and their gradient are never kept.
-
-        Only the sum of all has a gradient.
+    def losses(self, rows: Tensor, target: Tensor, share: Tensor, weigh: Weigh) -> Tensor:
+        """Return cross-entropies times shares, [n]; logits and their gradient are never kept.
 
         Args:
             target, share: [n].
             weigh: ``weigh_losses``, as it is or compiled.
-            groups, weight: [g, m] and [g], see ``weigh_groups``.
         """
         found: Tensor = _Losses.apply(  # type: ignore[no-untyped-call]
-            rows, self.parts, target, share, weigh, groups, weight
+            rows, self.parts, target, share, weigh
         )
         return found
 
@@ -73,52 +62,16 @@ def split_weights(weight: Tensor) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def weigh_groups(losses: Tensor, groups: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return listwise losses [g] times weights, and their derivatives [n] by the losses of rows.
-
-    With the scores s of a group's rows, minus their losses, it is -log softmax(s) of the first:
-    by the first row's loss it grows with 1 - softmax, by another's it falls with softmax.
-
-    Args:
-        losses: [n] cross-entropies.
-        groups: [g, m] rows, -1 for none, but never first; no row stands twice with a weight.
-        weight: [g].
-    """
-    weight = weight.to(losses.dtype)
-    index = groups.clamp(min=0)
-    held = losses.index_select(0, index.flatten()).view(groups.shape)
-    scores = torch.where(groups >= 0, -held, -torch.inf)
-    logs = scores.log_softmax(1)
-    first = torch.arange(groups.shape[1], device=groups.device) == 0
-    moved = (first.to(losses.dtype) - logs.exp()) * weight[:, None]
-    found = torch.zeros_like(losses).index_add(0, index.flatten(), moved.flatten())
-    return -logs[:, 0] * weight, found
-
-
-def weigh_losses(
-    logits: Tensor,
-    target: Tensor,
-    share: Tensor,
-    groups: Tensor | None = None,
-    weight: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return cross-entropies times shares [n], and the gradient of their sum [n, v], bfloat16.
-
-    Where there are groups of rows, their first rows also hold the groups' listwise losses.
-    """
+def weigh_losses(logits: Tensor, target: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Return cross-entropies times shares [n], and the gradient of their sum [n, v], bfloat16."""
     share = share.to(logits.dtype)
     top = logits.amax(1, keepdim=True)
     raised = (logits - top).exp()
     total = raised.sum(1, keepdim=True)
     losses = (total.log() + top)[:, 0] - logits.gather(1, target[:, None])[:, 0]
     right = torch.arange(logits.shape[1], device=logits.device) == target[:, None]
-    weighed = losses * share
-    if groups is not None and weight is not None:
-        listwise, more = weigh_groups(losses, groups, weight)
-        weighed = weighed.index_add(0, groups[:, 0], listwise)
-        share = share + more
     gradient = (raised / total - right.to(logits.dtype)) * share[:, None]
-    return weighed, gradient.to(torch.bfloat16)
+    return losses * share, gradient.to(torch.bfloat16)
 
 
 def _product(rows: Tensor, parts: Tensor, count: int = 3) -> Tensor:
@@ -160,16 +113,9 @@ class _Losses(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        rows: Tensor,
-        parts: Tensor,
-        target: Tensor,
-        share: Tensor,
-        weigh: Weigh,
-        groups: Tensor | None,
-        weight: Tensor | None,
+        ctx: Any, rows: Tensor, parts: Tensor, target: Tensor, share: Tensor, weigh: Weigh
     ) -> Tensor:
-        losses, gradient = weigh(_product(rows, parts, 2), target, share, groups, weight)
+        losses, gradient = weigh(_product(rows, parts, 2), target, share)
         ctx.save_for_backward(torch.mm(gradient, _leading(rows, parts)))
         return losses
 
@@ -177,4 +123,4 @@ class _Losses(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (states,) = ctx.saved_tensors
-        return gradients[0][:, None].to(states.dtype) * states, *[None] * 6
+        return gradients[0][:, None].to(states.dtype) * states, None, None, None, None

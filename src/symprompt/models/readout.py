@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.accel.compiling import compile_function
-from symprompt.accel.product import Weigh, weigh_groups, weigh_losses
+from symprompt.accel.product import Weigh, weigh_losses
 from symprompt.models.language_model import Inputs, LanguageModel
 
 
@@ -73,38 +73,23 @@ class ReadOut:
         return self._states_at(inputs, positions).to(self._weight.dtype)
 
     def weighted_losses(
-        self,
-        inputs: Inputs,
-        positions: Tensor,
-        target: Tensor,
-        share: Tensor,
-        groups: Tensor | None = None,
-        weight: Tensor | None = None,
+        self, inputs: Inputs, positions: Tensor, target: Tensor, share: Tensor
     ) -> Tensor:
         """Return the cross-entropies at one position of each sentence times shares, [b].
-
-        With groups of sentences their listwise losses are added to those of their first ones; then
-        only the sum of all has a gradient.
 
         Args:
             target: [b] the right tokens.
             share: [b].
-            groups, weight: [g, m] and [g], see ``weigh_groups``.
         """
         split = self._backbone.split_product
         if split is None or self._weight is None or not self._backbone.compiled:
             logits = self._backbone.logits_at(inputs, positions)
             losses = functional.cross_entropy(logits, target, reduction="none")
-            weighed = losses * share.to(losses.dtype)
-            if groups is None or weight is None:
-                return weighed
-            listwise, _ = weigh_groups(losses, groups, weight)
-            return weighed.index_add(0, groups[:, 0], listwise)
+            return losses * share.to(losses.dtype)
         states = self._states_at(inputs, positions)
-        for tensor in (states, target, share, groups, weight):
-            if tensor is not None:
-                torch._dynamo.maybe_mark_dynamic(tensor, 0)
-        return split.losses(states, target, share, self._weigh, groups, weight)
+        for tensor in (states, target, share):
+            torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        return split.losses(states, target, share, self._weigh)
 
     @cached_property
     def _weigh(self) -> Weigh:

@@ -121,14 +121,6 @@ class MethodConfig:
     second: Literal["none", "one", "chain", "whole"] = "none"
     """A second subject prompt, with vectors of its own, that masks the subject in this other way;
     the fit weighs its score as a further term. Asking back then takes about twice as long."""
-    negatives: Count = 0
-    """Wrong objects that the subject prompt learns to tell from a training fact's true one, drawn
-    in each epoch from the object prompt's own k best answers; a fact's step reads as many sentences
-    more. 0 trains on true pairs alone (the paper)."""
-    negatives_weight: Amount = 1.0
-    """Weight of that loss, -log softmax of the subject score among them, beside equation 7's."""
-    negatives_every: Positive = 1
-    """Epochs after which the k best answers are found anew."""
     blanks: Literal["swapped", "kept"] = "swapped"
     """swapped: in the subject prompt the object fills the first blank (equation 4)."""
     vectors: Literal["shared", "separate"] = "shared"
@@ -301,18 +293,6 @@ class RunConfig(ModelRunConfig):
                     f'method.name = "{name}" asks for objects of one token; with facts.objects = '
                     f'"any-length" use one of: {able}.'
                 )
-        negatives, k = self.method.negatives, self.method.k
-        if negatives and not traits.subject_prompt:
-            able = ", ".join(other for other, own in METHODS.items() if own.subject_prompt)
-            raise ConfigError(
-                f"method.negatives = {negatives} trains a subject prompt, and method.name = "
-                f'"{name}" has none; drop method.negatives, or use: {able}.'
-            )
-        if negatives >= k:
-            raise ConfigError(
-                f"method.negatives is {negatives}, but of method.k = {k} candidates at most "
-                f"{k - 1} are wrong; lower the one or raise the other."
-            )
         if self.method.second != "none":
             for key, why in {
                 f'method.name = "{name}"': not traits.subject_prompt and not self.rerank,

@@ -107,9 +107,6 @@ class Queries:
         offset: [m] which token of the blank is queried.
         share: [m] what the sentence counts in its fact's loss.
         owner: [m] index of the fact among those that were given.
-        objects: [m] tokens that take the object's place, -1 keeps it; None keeps all.
-        groups: [g, N + 1] sentences, a true object's first, -1 for none: each group adds
-            ``group_weight`` times -log softmax of the first one's log-likelihood among them.
     """
 
     part: str
@@ -120,9 +117,6 @@ class Queries:
     offset: np.ndarray
     share: np.ndarray
     owner: np.ndarray
-    objects: np.ndarray | None = None
-    groups: np.ndarray | None = None
-    group_weight: float = 0.0
 
 
 def object_queries(layout: Layout, rows: np.ndarray, *, chain: bool = False) -> Queries:
@@ -252,36 +246,6 @@ def subject_likelihoods(
         owner=owner,
         count=layout.subject_length[index],
     )
-
-
-def subject_token_likelihoods(
-    backbone: LanguageModel,
-    layout: Layout,
-    rows: np.ndarray,
-    offset: np.ndarray,
-    vectors: Tensor | None,
-    *,
-    masking: Masking,
-    objects: Tensor | None = None,
-) -> Tensor:
-    """Return how likely one token of each subject is, [b], in one sentence each.
-
-    Where a sentence gives all tokens ("whole", causal models) it is the mean of their
-    log-likelihoods.
-
-    Args:
-        offset: [b] which token.
-        objects: [b] candidates that replace the true objects.
-    """
-    if masking == "whole" or backbone.causal:
-        return subject_likelihoods(
-            backbone, layout, rows, vectors, masking=masking, objects=objects
-        ).mean_log()
-    index = torch.from_numpy(rows).to(backbone.device)
-    at = layout.subject_at[index] + torch.from_numpy(offset).to(backbone.device)
-    until = subject_end(layout)[index] if masking == "chain" else None
-    logits, target = _token_logits(backbone, layout, rows, index, at, vectors, objects, until)
-    return -functional.cross_entropy(logits, target, reduction="none")
 
 
 def score_subjects(

@@ -4,8 +4,7 @@ A step of stacked relations is some thousand small kernels, and launching them f
 longer than running them. Here the sentences of a step are put into passes of a few fixed shapes,
 each recorded once as a CUDA graph and replayed with new indices; the prompt encoders and the
 optimiser are recorded too. What fills a pass up to its shape counts nothing: its share of the loss
-is zero. Sentences whose likelihoods are compared (a true object's and wrong ones') stand in one
-pass, which holds the table of those groups.
+is zero.
 
 The parts of a method (SPE's object and subject prompt with vectors of their own) go through
 the model in the same passes, as if the second part's relations were more relations: one large pass
@@ -32,7 +31,7 @@ from symprompt.engine.stacked_adam import Numbers, StackedAdam
 from symprompt.models import ReadOut
 from symprompt.probing.methods.base import Method
 from symprompt.probing.problem import Sentences
-from symprompt.probing.queries import Queries, tokens_of
+from symprompt.probing.queries import Queries
 from symprompt.prompts import (
     Layout,
     PackedQuestion,
@@ -57,41 +56,34 @@ class Shape:
         tokens: how many there are in all.
         longest: no sentence that stands after another has more tokens; a power of two, or 0 for
             padded ones.
-        groups: how many groups of sentences there are.
     """
 
     sentences: int
     width: int
     tokens: int
     longest: int = 0
-    groups: int = 0
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass of a step: its shape, and where its sentences and groups start in the tables."""
+    """One pass of a step: its shape, and where its sentences start in the epoch's table."""
 
     shape: Shape
     start: int
-    first_group: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class EpochPasses:
-    """The passes of an epoch, step by step, and the tables of their sentences and groups.
+    """The passes of an epoch, step by step, and the table of their sentences.
 
     Rows count through the layouts of the questions, one after the other. A sentence that only fills
-    a pass up has no share, and the offset -1. Members of groups count through a pass; one that only
-    fills up has no weight, and only a first member.
+    a pass up has no share, and the offset -1.
     """
 
     steps: list[list[Pass]]
     rows: Tensor
     offset: Tensor
     share: Tensor
-    objects: Tensor
-    groups: Tensor
-    weight: Tensor
 
 
 def plan_passes(
@@ -112,118 +104,61 @@ def plan_passes(
         packed: sentences stand one after the other instead of padded to a width.
     """
     found: list[list[Pass]] = []
-    table: list[tuple[np.ndarray, ...]] = []
-    grouped: list[tuple[np.ndarray, np.ndarray]] = []
-    filled = filled_groups = 0
+    table: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    filled = 0
     for asks, weight in steps:
         first = np.cumsum([0, *(len(ask.layout) for ask in asks)])
         rows = np.concatenate([ask.rows + at for ask, at in zip(asks, first, strict=False)])
         offset = np.concatenate([ask.offset for ask in asks])
         share = np.concatenate([ask.share * weight[ask.owner] for ask in asks])
         lengths = np.concatenate([ask.layout.lengths[ask.rows] for ask in asks])
-        objects = np.concatenate(
-            [np.full(len(ask.rows), -1) if ask.objects is None else ask.objects for ask in asks]
-        )
-        groups, group_weight = _join_groups(asks, weight)
-        # A group's sentences follow its first one.
-        unit = np.arange(len(rows))
-        there = groups >= 0
-        unit[groups[there]] = np.repeat(groups[:, 0], there.sum(1))
-        order = np.argsort(unit, kind="stable")
-        units, count = np.unique(unit, return_counts=True)
-        start = np.cumsum(count) - count
         if packed:
-            split = split_packed(lengths[units], count, max_tokens)
+            split = split_packed(lengths, max_tokens)
         else:
             widest = max(ask.layout.ids.shape[1] for ask in asks)
-            split = split_padded(lengths[units], count, max_tokens, widest)
+            split = split_padded(lengths, max_tokens, widest)
         passes = []
-        for shape, chosen in split:
-            owner, place = tokens_of(count[chosen])
-            members = order[start[chosen][owner] + place]
-            grouped.append(_groups_within(members, len(rows), groups, group_weight))
-            shape = replace(shape, groups=len(grouped[-1][0]))
-            passes.append(Pass(shape, filled, filled_groups))
+        for shape, members in split:
+            passes.append(Pass(shape, filled))
             more = shape.sentences - len(members)
             table.append(
                 (
                     np.pad(rows[members], (0, more), mode="edge"),
                     np.pad(offset[members], (0, more), constant_values=-1),
                     np.pad(share[members], (0, more)),
-                    np.pad(objects[members], (0, more), constant_values=-1),
                 )
             )
             filled += shape.sentences
-            filled_groups += shape.groups
         found.append(passes)
     return EpochPasses(
         found,
         *(
             torch.from_numpy(np.concatenate(column)).to(device)
-            for columns in (table, grouped)
-            for column in zip(*columns, strict=True)
+            for column in zip(*table, strict=True)
         ),
     )
 
 
-def _join_groups(asks: Sequence[Queries], weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the groups [g, m] of all questions' sentences, and what each counts [g]."""
-    first = np.cumsum([0, *(len(ask.rows) for ask in asks)])
-    for ask, at in zip(asks, first, strict=False):
-        # One of them at most has groups.
-        if ask.groups is not None:
-            counts = ask.group_weight * weight[ask.owner[ask.groups[:, 0]]]
-            return np.where(ask.groups >= 0, ask.groups + at, -1), counts
-    return np.zeros((0, 1), dtype=np.int64), np.zeros(0)
-
-
-def _groups_within(
-    members: np.ndarray, sentences: int, groups: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the groups [g, m] of a pass by the places of its sentences, filled up, and weights."""
-    # One entry more than sentences: what -1, no sentence, becomes.
-    at = np.full(sentences + 1, -1)
-    at[members] = np.arange(len(members))
-    own = at[groups[:, 0]] >= 0
-    count = int(own.sum())
-    more = room_for(count) - count if count else 0
-    found = np.pad(at[groups[own]], ((0, more), (0, 0)), constant_values=-1)
-    found[count:, :1] = 0
-    return found, np.pad(weight[own], (0, more))
-
-
-def split_packed(
-    lengths: np.ndarray, count: np.ndarray, max_tokens: int
-) -> list[tuple[Shape, np.ndarray]]:
-    """Return the passes of sentences one after the other: shape and members.
-
-    Args:
-        lengths, count: tokens of each member's sentences, and how many it has.
-    """
+def split_packed(lengths: np.ndarray, max_tokens: int) -> list[tuple[Shape, np.ndarray]]:
+    """Return the passes of sentences one after the other: shape and members."""
     passes = []
-    for members, _ in make_batches(
-        lengths, max_tokens, sequences=count, order="given", packed=True
-    ):
+    for members, _ in make_batches(lengths, max_tokens, order="given", packed=True):
         own = lengths[members]
-        tokens = int((own * count[members]).sum())
+        tokens = int(own.sum())
         size = max(tokens, min(room_for(tokens, least=64, bits=6), max_tokens))
         longest = 1 << (int(own.max()) - 1).bit_length()
-        room = room_for(int(count[members].sum()))
-        passes.append((Shape(room, 0, size, max(16, longest)), members))
+        passes.append((Shape(room_for(len(members)), 0, size, max(16, longest)), members))
     return passes
 
 
 def split_padded(
-    lengths: np.ndarray, count: np.ndarray, max_tokens: int, widest: int
+    lengths: np.ndarray, max_tokens: int, widest: int
 ) -> list[tuple[Shape, np.ndarray]]:
     """Return the passes of sentences padded to widths: shape and members."""
     widths = join_few(np.minimum(multiples_of_8(lengths), widest), _FEW)
     passes = []
-    for members, width in make_batches(
-        widths, max_tokens, width=lambda own: own, sequences=count, apart=0.0
-    ):
-        sentences = int(count[members].sum())
-        room = max(sentences, min(room_for(sentences), max_tokens // width))
+    for members, width in make_batches(widths, max_tokens, width=lambda own: own, apart=0.0):
+        room = min(room_for(len(members)), max(1, max_tokens // width))
         passes.append((Shape(room, width, width * room), members))
     return passes
 
@@ -399,9 +334,6 @@ class _Slot:
     rows: Tensor
     offset: Tensor
     share: Tensor
-    objects: Tensor
-    groups: Tensor | None
-    weight: Tensor | None
     ready: Replay
     run: Replay
 
@@ -488,7 +420,7 @@ class CapturedSteps:
         found = plan_passes(steps, max_tokens=self.max_tokens, packed=packed, device=self.device)
         for shape in dict.fromkeys(entry.shape for step in found.steps for entry in step):
             if shape not in self._slots:
-                self._slots[shape] = self._record_pass(shape, found.groups.shape[1])
+                self._slots[shape] = self._record_pass(shape)
         # What is one part's, [relation, n, width].
         own = (len(self.parts), self._relations, *self._leaf.shape[1:])
         leaves, gradients = self._leaf.view(own), self._gradient.view(own)
@@ -554,28 +486,16 @@ class CapturedSteps:
         slot.rows.copy_(epoch.rows[here])
         slot.offset.copy_(epoch.offset[here])
         slot.share.copy_(epoch.share[here])
-        if slot.groups is not None and slot.weight is not None:
-            own = slice(entry.first_group, entry.first_group + entry.shape.groups)
-            slot.objects.copy_(epoch.objects[here])
-            slot.groups.copy_(epoch.groups[own])
-            slot.weight.copy_(epoch.weight[own])
         slot.ready()
 
-    def _question(
-        self, shape: Shape, rows: Tensor, offset: Tensor, objects: Tensor | None
-    ) -> Question | PackedQuestion:
+    def _question(self, shape: Shape, rows: Tensor, offset: Tensor) -> Question | PackedQuestion:
         """Return the sentences of one pass."""
         layout, mask_id = self._layout, self.method.backbone.vocabulary.mask_id
         assert layout is not None
         at = self._base[rows] + offset.clamp(min=0)
         until = None if self._end is None else torch.maximum(at, self._end[rows])
-        if objects is not None:
-            true = layout.ids[rows, layout.object_at[rows]]
-            objects = torch.where(objects >= 0, objects, true)
         if shape.width or mask_id is None:
-            return layout.question(
-                rows, at, width=shape.width, mask_id=mask_id, objects=objects, until=until
-            )
+            return layout.question(rows, at, width=shape.width, mask_id=mask_id, until=until)
         return packed_question(
             layout,
             rows,
@@ -583,52 +503,34 @@ class CapturedSteps:
             tokens=shape.tokens,
             longest=min(shape.longest, layout.ids.shape[1]),
             mask_id=mask_id,
-            objects=objects,
             until=until,
             real=offset >= 0,
             places=self._places,
         )
 
-    def _ask(
-        self,
-        question: Question | PackedQuestion,
-        words: Tensor,
-        share: Tensor,
-        groups: Tensor | None,
-        weight: Tensor | None,
-    ) -> None:
+    def _ask(self, question: Question | PackedQuestion, words: Tensor, share: Tensor) -> None:
         """Add the loss and its gradient of one pass to what the step has so far."""
         inputs = question.inputs(self.method.backbone, self._leaf, words)
-        weighted = self._read.weighted_losses(
-            inputs, question.at, question.target, share, groups, weight
-        )
+        weighted = self._read.weighted_losses(inputs, question.at, question.target, share)
         (gradient,) = torch.autograd.grad(weighted.sum(), [self._leaf])
         self._gradient.add_(gradient)
         self._losses.index_add_(0, question.relation, weighted.detach().float())
 
-    def _record_pass(self, shape: Shape, members: int) -> _Slot:
-        """Record a pass of a shape, whose groups have so many members at most."""
-        numbers = torch.zeros(3, shape.sentences, dtype=torch.long, device=self.device)
+    def _record_pass(self, shape: Shape) -> _Slot:
+        numbers = torch.zeros(2, shape.sentences, dtype=torch.long, device=self.device)
         # Nothing but filling, until there is something to ask.
-        numbers[1:] = -1
+        numbers[1] = -1
         share = torch.zeros(shape.sentences, dtype=torch.float64, device=self.device)
-        groups: Tensor | None = None
-        weight: Tensor | None = None
-        if shape.groups:
-            groups = torch.full((shape.groups, members), -1, device=self.device)
-            groups[:, 0] = 0
-            weight = torch.zeros(shape.groups, dtype=torch.float64, device=self.device)
         tensorised: list[tuple[Question | PackedQuestion, Tensor]] = []
 
         def ready() -> None:
-            objects = numbers[2] if shape.groups else None
-            question = self._question(shape, numbers[0], numbers[1], objects)
+            question = self._question(shape, numbers[0], numbers[1])
             tensorised[:] = [(question, self.method.backbone.embed(question.ids))]
 
         def run() -> None:
-            self._ask(*tensorised[0], share, groups, weight)
+            self._ask(*tensorised[0], share)
 
         if self._side.stream is not None:
             # Nothing but filling is rehearsed; what it adds up is cleared before the first step.
             ready, run = self.recorder.capture_all((ready, run), stream=self._side.stream)
-        return _Slot(numbers[0], numbers[1], share, numbers[2], groups, weight, ready, run)
+        return _Slot(numbers[0], numbers[1], share, ready, run)

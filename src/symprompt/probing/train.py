@@ -344,7 +344,6 @@ class PromptTraining(FactTraining):
         """Return the epoch's batches, drawn once."""
         if self._planned is None or self._planned.number != self.epoch:
             plan = self.plan()
-            self.method.begin_epoch(self.sentences, self.epoch)
             active, rates = self.rates(plan)
             running = {
                 part: torch.from_numpy(~own.stopped).to(self.device)
@@ -478,7 +477,7 @@ def train(
     queries = len(problem.sentences.get("train", ())) * config.learning.epochs
     each = 1
     if method.has_subject_prompt:
-        each += config.method.negatives + (6 if method.has_second else 3)
+        each += 6 if method.has_second else 3
     passes = config.method.cross_folds if config.method.evidence == "cross" else 1
     tokens = 16.0 * queries * each * passes
     acceleration = backbone.accelerate(config.compile, tokens=tokens)

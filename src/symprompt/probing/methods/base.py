@@ -50,7 +50,7 @@ class Method:
         has_prompt: it asks the model at all.
         in_stacks: its weights are too large to hold for all relations, so these are trained and
             asked in stacks, one after the other.
-        epoch_state: what later steps and ``after_epoch`` need of those so far, for a checkpoint.
+        epoch_state: what ``after_epoch`` will need of the epoch's steps so far, for a checkpoint.
     """
 
     has_subject_prompt: ClassVar[bool] = False
@@ -185,14 +185,6 @@ class Method:
     def _asking(self, learned: Tensor | None) -> Asking:
         """Return what asks sentences of the model with what was learned."""
         return ask_backbone(self.backbone, learned)
-
-    def begin_epoch(self, sentences: Sentences, epoch: int) -> None:
-        """Prepare what an epoch's steps need, again where it is gone on with; most need nothing.
-
-        Args:
-            sentences: the training facts.
-        """
-        return
 
     def after_epoch(self) -> None:
         """Update what is learned once an epoch without gradients; most methods learn no such."""

@@ -9,8 +9,7 @@ blanks kept; the subject masked whole, or each of its tokens together with those
 rule, where no token is given away by what follows it, so that it needs the object more; the log of
 the mean likelihood ("average of pseudo likelihoods", read literally) or the sum of log-likelihoods
 instead of their mean; a second subject prompt that masks the subject in another way, whose score is
-weighed beside the first one's; wrong objects that the subject prompt learns to tell from the true
-one (``probing/negatives.py``); the re-ranking weight chosen on dev, or fitted there together with a
+weighed beside the first one's; the re-ranking weight chosen on dev, or fitted there together with a
 weight of the object's frequency.
 Causal models, which the paper does not treat, are our extension: in the subject prompt the object
 stands first and the subject last, and the subject's likelihood follows from the chain rule in one
@@ -23,7 +22,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from symprompt.errors import ConfigError
@@ -34,14 +32,6 @@ from symprompt.probing.methods.base import (
     make_encoder,
     one_token_queries,
 )
-from symprompt.probing.negatives import (
-    Negatives,
-    draw,
-    find_wrong,
-    listwise_losses,
-    with_negatives,
-    wrong_candidates,
-)
 from symprompt.probing.problem import Sentences
 from symprompt.probing.queries import (
     OBJECT_PART,
@@ -49,11 +39,9 @@ from symprompt.probing.queries import (
     SUBJECT_PART,
     Masking,
     Queries,
-    TokenLikelihoods,
     score_subjects,
     subject_likelihoods,
     subject_queries,
-    subject_token_likelihoods,
 )
 
 if TYPE_CHECKING:
@@ -75,8 +63,6 @@ class SPE(Method):
         encoders = {part: make_encoder(config, problem, part) for part in parts}
         super().__init__(config, problem, encoders)
         self.config = config.method
-        self._seed, self._problem = config.seed, problem
-        self._negatives: Negatives | None = None
 
     @classmethod
     def check_model(cls, config: RunConfig, backbone: LanguageModel) -> None:
@@ -107,7 +93,7 @@ class SPE(Method):
             np.ones_like(rows) if self._one_sentence(masking) else lengths
             for _, masking in self._ways
         )
-        total: np.ndarray = first + back + self.config.negatives
+        total: np.ndarray = first + back
         return total
 
     @property
@@ -123,146 +109,46 @@ class SPE(Method):
         """Whether one sentence asks for all tokens of a subject."""
         return masking == "whole" or self.backbone.causal
 
-    def begin_epoch(self, sentences: Sentences, epoch: int) -> None:
-        """Draw the wrong objects that the epoch's facts are told apart from, if there are any."""
-        if not self.config.negatives:
-            return
-        found = self.epoch_state
-        due = epoch % self.config.negatives_every == 0
-        # A run that goes on within an epoch has what was found before it.
-        if not found or (due and int(found["found at"]) != epoch):
-            wrong = find_wrong(
-                self,
-                sentences,
-                self._problem.allowed,
-                k=self.config.k,
-                max_tokens=self._problem.max_tokens,
-            )
-            self.epoch_state = found = {"wrong": wrong, "found at": torch.tensor(epoch)}
-        self._negatives = draw(
-            found["wrong"].cpu().numpy(),
-            sentences,
-            self._problem.relations,
-            count=self.config.negatives,
-            seed=self._seed,
-            epoch=epoch,
-        )
-
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return CE(object) + lambda * CE(subject), the latter a mean over tokens (equation 7).
 
-        In an epoch with wrong objects their listwise loss is added, and with a second subject
-        prompt its own CE(subject).
+        A second subject prompt adds a CE(subject) of its own.
         """
-        loss, weight = super().loss(sentences, rows, vectors), self.config.train_weight
-        tokens = [self._subject_tokens(sentences, rows, vectors, way) for way in self._ways]
-        for own in tokens:
-            loss = loss + weight * -own.mean_log()
-        if self._negatives is None:
-            return loss
-        negatives = self._negatives.take(rows)
-        listwise = self._listwise(sentences, rows, vectors, tokens[0], negatives)
-        return loss + self.config.negatives_weight * listwise
+        loss = super().loss(sentences, rows, vectors)
+        for own in self._subject_losses(sentences, rows, vectors).values():
+            loss = loss + self.config.train_weight * own
+        return loss
 
     def queries(self, sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
-        """Return the queries of all prompts, unless one sentence asks for a whole subject.
-
-        Nor are wrong objects of several tokens such queries.
-        """
+        """Return the queries of all prompts, unless one sentence asks for a whole subject."""
         first = one_token_queries(sentences, rows)
         if first is None or any(self._one_sentence(masking) for _, masking in self._ways):
-            return None
-        if self.config.negatives and sentences.spelling is not None:
             return None
         layout, weight = sentences.subject_prompt, self.config.train_weight
         back = [
             subject_queries(layout, rows, part=part, weight=weight, chain=masking == "chain")
             for part, masking in self._ways
         ]
-        if self._negatives is not None:
-            back[0] = with_negatives(
-                back[0], rows, self._negatives.take(rows), weight=self.config.negatives_weight
-            )
         return [*first, *back]
 
     def dev_losses(
         self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
     ) -> dict[str, Tensor]:
-        """Return the subject's losses, by which separate vectors choose their best epoch.
-
-        Wrong objects are here the best ones of the present object prompt, and of a subject's tokens
-        its first is asked about, so that epochs do not differ by what was drawn.
-        """
+        """Return the subject's losses, by which separate vectors choose their best epoch."""
         if SUBJECT_PART not in self.encoders:
             return {}
-        ways = self._ways
-        tokens = self._subject_tokens(sentences, rows, vectors, ways[0])
-        loss, count = -tokens.mean_log(), self.config.negatives
-        if count:
-            index = torch.from_numpy(rows).to(self.backbone.device)
-            scores = self.scores(sentences, rows, vectors)
-            scores = sentences.permitted(scores, rows, self._problem.allowed)
-            wrong = wrong_candidates(scores, sentences.known[index], self.config.k)
-            order = (wrong < 0).to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
-            negatives = Negatives(wrong.gather(1, order).cpu().numpy(), np.zeros_like(rows))
-            listwise = self._listwise(sentences, rows, vectors, tokens, negatives)
-            loss = self.config.train_weight * loss + self.config.negatives_weight * listwise
-        others = {
-            way[0]: -self._subject_tokens(sentences, rows, vectors, way).mean_log()
-            for way in ways[1:]
+        return self._subject_losses(sentences, rows, vectors)
+
+    def _subject_losses(
+        self, sentences: Sentences, rows: np.ndarray, vectors: Vectors
+    ) -> dict[str, Tensor]:
+        """Return each subject prompt's cross-entropy, a mean over tokens, [b], by part."""
+        return {
+            part: -subject_likelihoods(
+                self.backbone, sentences.subject_prompt, rows, vectors[part], masking=masking
+            ).mean_log()
+            for part, masking in self._ways
         }
-        return {SUBJECT_PART: loss, **others}
-
-    def _listwise(
-        self,
-        sentences: Sentences,
-        rows: np.ndarray,
-        vectors: Vectors,
-        tokens: TokenLikelihoods,
-        negatives: Negatives,
-    ) -> Tensor:
-        """Return the listwise loss of each row, [b].
-
-        Args:
-            tokens: likelihoods of the subject's tokens given the true object.
-            negatives: of the rows.
-        """
-        layout, device = sentences.subject_prompt, self.backbone.device
-        part, masking = self._ways[0]
-        if self._one_sentence(masking):
-            right = tokens.mean_log()
-        else:
-            lengths = layout.subject_lengths[rows]
-            asked = np.cumsum(lengths) - lengths + negatives.offset
-            right = tokens.log_likelihood[torch.from_numpy(asked).to(device)]
-        fact, place = np.nonzero(negatives.objects >= 0)
-        if not len(fact):
-            return torch.zeros_like(right)
-        chosen, here = negatives.objects[fact, place], rows[fact]
-        objects: Tensor | None = torch.from_numpy(chosen).to(device)
-        if sentences.spelling is not None:
-            names = sentences.spelling.names
-            layout = layout.filled(here, names.tokens[objects], names.lengths[chosen])
-            here, objects = np.arange(len(here)), None
-        wrong = subject_token_likelihoods(
-            self.backbone,
-            layout,
-            here,
-            negatives.offset[fact],
-            vectors[part],
-            masking=masking,
-            objects=objects,
-        )
-        whose, which = (torch.from_numpy(own).to(device) for own in (fact, place))
-        return listwise_losses(right, wrong, whose, which)
-
-    def _subject_tokens(
-        self, sentences: Sentences, rows: np.ndarray, vectors: Vectors, way: tuple[str, Masking]
-    ) -> TokenLikelihoods:
-        part, masking = way
-        return subject_likelihoods(
-            self.backbone, sentences.subject_prompt, rows, vectors[part], masking=masking
-        )
 
     def subject_scores(
         self,
