@@ -1,6 +1,6 @@
 // Ask: a subject's objects, or an object's subjects, by object, subject and joint score.
 
-import { choice, h, nothing, number, put, s, shownRank } from "./dom.js";
+import { choice, h, nothing, number, pick, put, s, shownRank } from "./dom.js";
 import { rerankSliders, settingsOf } from "./settings.js";
 
 const LISTED = 2000;
@@ -212,12 +212,7 @@ export async function askView(root, page) {
         go(backwards ? { object: input.value.trim() } : { subject: input.value.trim() });
       },
     },
-    choice(
-      "Run",
-      runs.map((own) => [own.id, own.name]),
-      run.id,
-      (id) => page.go("ask", { run: id }),
-    ),
+    pick("Run", runs, run.id, (id) => page.go("ask", { run: id })),
     choice("Relation", labels, run.relations[listed].name, (name) =>
       page.go("ask", { run: run.id, relation: name }),
     ),
@@ -400,14 +395,9 @@ function templatePanel(page, run, relation = 0) {
     h(
       "form",
       { class: "bar-of-fields", onsubmit: ask },
-      choice(
-        "Model",
-        models.map((own) => [own.id, own.name]),
-        model,
-        (id) => {
-          model = Number(id);
-        },
-      ),
+      pick("Model", models, model, (id) => {
+        model = Number(id);
+      }),
       h("label", { class: "field grows" }, h("span", {}, "Template"), template),
       h("label", { class: "field" }, h("span", {}, "Subject"), subject),
       h("label", { class: "check" }, words, " whole words only"),

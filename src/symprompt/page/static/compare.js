@@ -1,7 +1,7 @@
 // Compare: methods x relations as a coloured table; a cell opens the facts that differ.
 
 import { pairFacts } from "./columns.js";
-import { choice, h, nothing, number, put, shownP } from "./dom.js";
+import { choice, h, nothing, number, pick, put, shownP } from "./dom.js";
 import { factColumns } from "./facts.js";
 import { Rows } from "./rows.js";
 
@@ -205,15 +205,10 @@ export async function compareView(root, page) {
         draw();
       }),
       shown.length > 1
-        ? choice(
-            "Held against",
-            shown.map((own) => [own.id, own.name]),
-            base,
-            (own) => {
-              base = own;
-              put(place);
-            },
-          )
+        ? pick("Held against", shown, base, (own) => {
+            base = own;
+            put(place);
+          })
         : null,
     ),
     h("div", { class: "card" }, caption, h("div", { class: "scrolls" }, table)),

@@ -52,6 +52,16 @@ export function choice(label, options, value, onchange, attributes = {}) {
   return h("label", { class: "field" }, h("span", {}, label), select);
 }
 
+/** Make a labelled choice of runs or models, by their names. */
+export function pick(label, runs, id, onchange) {
+  return choice(
+    label,
+    runs.map((own) => [own.id, own.name]),
+    id,
+    onchange,
+  );
+}
+
 /** Make a labelled slider whose value is written beside it. */
 export function slider(label, { min, max, step, value, shown, oninput }) {
   const told = h("b", { class: "told" }, shown(value));

@@ -1,7 +1,7 @@
 // Facts: every test fact with the right object's rank before and after asking back.
 
 import { summarise } from "./columns.js";
-import { choice, clean, h, nothing, number, put, shownRank } from "./dom.js";
+import { choice, clean, h, nothing, number, pick, put, shownRank } from "./dom.js";
 import { Rows } from "./rows.js";
 import { rerankSliders, settingsOf } from "./settings.js";
 
@@ -206,12 +206,7 @@ export async function factsView(root, page) {
     h(
       "div",
       { class: "bar-of-fields" },
-      choice(
-        "Run",
-        runs.map((own) => [own.id, own.name]),
-        run.id,
-        (id) => page.go("facts", { run: id }),
-      ),
+      pick("Run", runs, run.id, (id) => page.go("facts", { run: id })),
       choice("Relation", [[-1, "all relations"], ...relations], relation, (at) => {
         relation = Number(at);
         list();

@@ -1,6 +1,6 @@
 // Live: how far a training is, and its curves, as they come.
 
-import { choice, h, nothing, number, put, s } from "./dom.js";
+import { h, nothing, number, pick, put, s } from "./dom.js";
 
 /** Draw one curve with its first, last and best values. */
 function curve(name, line) {
@@ -62,12 +62,7 @@ export async function liveView(root, page) {
     h(
       "div",
       { class: "bar-of-fields" },
-      choice(
-        "Run",
-        runs.map((own) => [own.id, own.name]),
-        run.id,
-        (id) => page.go("live", { run: id }),
-      ),
+      pick("Run", runs, run.id, (id) => page.go("live", { run: id })),
     ),
     place,
   );

@@ -1,6 +1,6 @@
 // Words: the occurrences of a word as points, near where their vectors are; nearest ones on click.
 
-import { choice, h, nothing, put, s } from "./dom.js";
+import { h, nothing, pick, put, s } from "./dom.js";
 
 /** Draw the view. */
 export async function wordsView(root, page) {
@@ -30,14 +30,9 @@ export async function wordsView(root, page) {
     h(
       "form",
       { class: "bar-of-fields", onsubmit: ask },
-      choice(
-        "Model",
-        models.map((own) => [own.id, own.name]),
-        model,
-        (id) => {
-          model = Number(id);
-        },
-      ),
+      pick("Model", models, model, (id) => {
+        model = Number(id);
+      }),
       h("label", { class: "field grows" }, h("span", {}, "Word"), word),
       h("label", { class: "field small" }, h("span", {}, "Clusters"), clusters),
       h("button", { type: "submit", class: "main" }, "Draw"),
