@@ -248,6 +248,62 @@ def test_a_run_stopped_at_any_stage_resumes_to_the_same_numbers(
     assert_same_results(symprompt.train(config, resume=True).folder.path, unbroken)
 
 
+@pytest.mark.parametrize(
+    ("method", "prompt"),
+    [
+        (METHOD, {"encoder": "bilstm"}),
+        ({**METHOD, "vectors": "shared", "negatives": 2}, {"encoder": "bilstm"}),
+        ({"name": "ptuning"}, {"encoder": "mlp"}),
+    ],
+    ids=str,
+)
+def test_relations_in_groups_learn_what_they_learn_together(
+    make: Make, tmp_path: Path, method: dict[str, Any], prompt: dict[str, Any]
+) -> None:
+    config = make(tmp_path / "whole", method=method, learning=TRAINING, prompt=prompt)
+    whole = symprompt.train(config)
+    grouped = replace(config, out=str(tmp_path / "groups"))
+    grouped = replace(grouped, tuning=replace(grouped.tuning, at_once=1))
+    groups = symprompt.train(grouped)
+    assert files(groups.folder.path) == files(whole.folder.path)
+    histories = [run.folder.read_json("history.json") for run in (whole, groups)]
+    assert histories[0]["best_epoch"] == histories[1]["best_epoch"]
+    for name in ("prompts.safetensors", "encoder.safetensors"):
+        wanted, note = whole.folder.read_tensors(name)
+        found, own_note = groups.folder.read_tensors(name)
+        assert found.keys() == wanted.keys()
+        assert own_note == note
+        for key, value in wanted.items():
+            # Adam's steps are as large for a gradient of rounding errors as for any other.
+            torch.testing.assert_close(found[key], value, atol=2e-3, rtol=1e-2)
+    for split in ("dev", "test"):
+        wanted, found = (load_asked(run.folder, split).predictions for run in (whole, groups))
+        np.testing.assert_array_equal(found.gold, wanted.gold)
+        np.testing.assert_array_equal(found.better, wanted.better)
+        np.testing.assert_allclose(found.gold_score, wanted.gold_score, atol=1e-3)
+    # Killed in its second group, it goes on there.
+    broken = replace(grouped, out=str(tmp_path / "broken"))
+    with pytest.raises(Killed):
+        symprompt.train(broken, tick=kill_in("relations 2-2 of 2"))
+    assert (tmp_path / "broken/parts/0000.safetensors").is_file()
+    assert_same_results(symprompt.train(broken, resume=True).folder.path, groups.folder.path)
+
+
+def kill_in(which: str) -> Callable[..., None]:
+    def tick(stage: str, done: int, _total: int, told: str) -> None:
+        if stage == "training" and which in told and done:
+            raise Killed
+
+    return tick
+
+
+def test_what_takes_all_relations_at_once_is_refused_in_groups(make: Make, tmp_path: Path) -> None:
+    config = make(tmp_path / "run", tuning={"at_once": 1}, start_from=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"tuning.at_once is 1 of 2 relations, and start_from"):
+        symprompt.train(config)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_killed_while_it_was_evaluated_is_not_trained_again(
     make: Make, unbroken: Path, tmp_path: Path
 ) -> None:

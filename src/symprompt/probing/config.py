@@ -234,7 +234,8 @@ class TuningConfig:
     save_weights: bool = False
     """Store each relation's weights, so that the run can be asked; adapters are always stored."""
     at_once: Incidental[Count] = 0
-    """Relations trained in one stack; 0 takes as many as half of a GPU's memory, or 2 GiB, hold."""
+    """Relations trained in one stack; 0 takes as many as half of a GPU's memory, or 2 GiB, hold.
+    Prompts too are trained in such groups on a GPU that cannot hold the encoders of all."""
 
 
 def model_dtype(method: str, dtype: str) -> str:

@@ -29,7 +29,7 @@ from symprompt.facts import load_word_list
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.models.loading import present_fingerprint
-from symprompt.probing.ask import Run
+from symprompt.probing.ask import Run, stored_method
 from symprompt.probing.config import RunConfig, model_dtype
 from symprompt.probing.crossfit import make_folds
 from symprompt.probing.evaluate import (
@@ -41,7 +41,7 @@ from symprompt.probing.evaluate import (
     store_predictions,
     write_results,
 )
-from symprompt.probing.methods.base import Method
+from symprompt.probing.methods.base import Method, method_class
 from symprompt.probing.prepare import (
     fingerprint_data,
     load_config_facts,
@@ -70,6 +70,10 @@ from symprompt.probing.results import (
 )
 from symprompt.runs.environment import derive_seed, send
 from symprompt.runs.folder import HISTORY, PARTS, STATE, Folder
+
+_COPIES = 5
+"""Of a parameter in training: itself, its gradient, two moments, and the best so far."""
+_VECTORS = "vectors"
 
 
 class FactTraining(ABC):
@@ -471,7 +475,10 @@ def train(
     stored = load_card(folder)["relations"] if folder.has(CARD) else {}
     chosen = {name: own["prompts"] for name, own in stored.items() if own.get("prompts")}
     problem = prepare(config, backbone, facts, prompts=chosen)
-    method = make_method(config, problem)
+    at_once = _relations_at_once(config, problem)
+    in_groups = at_once < len(problem.relations)
+    # Encoders of all relations would not fit; stored vectors stand in for them.
+    method = stored_method(config, problem) if in_groups else make_method(config, problem)
     # About how many tokens training reads: a query has some 16, and a subject of three tokens as
     # many queries of its own.
     queries = len(problem.sentences.get("train", ())) * config.learning.epochs
@@ -515,7 +522,7 @@ def train(
     if method.in_stacks:
         found = method.train_in_stacks(folder, config, problem, tick, seconds)
     else:
-        vectors = _learn(folder, config, problem, method, tick, seconds)
+        vectors = _learn(folder, config, problem, method, at_once, tick, seconds)
         k = problem.candidates(config.method.k)
         prior = config.method.weighs_prior
         found = predict_splits(method, problem, vectors, k, tick, seconds, prior=prior)
@@ -561,6 +568,13 @@ def _card(config: RunConfig, problem: Problem, method: Method) -> Card:
     }
 
 
+def within(tick: Tick, which: str) -> Tick:
+    """Return a tick that also reports which relations are being trained."""
+    return lambda stage, done, total, note: tick(
+        stage, done, total, f"{note}, {which}" if note else which
+    )
+
+
 def _by_facts(tick: Tick, training: object) -> Tick:
     """Return a tick that counts facts instead of steps, which take unequal time, where it can."""
     if not isinstance(training, PromptTraining):
@@ -569,35 +583,66 @@ def _by_facts(tick: Tick, training: object) -> Tick:
     return lambda stage, done, total, note: tick(stage, count(done), count(total), note)
 
 
+def _relations_at_once(config: RunConfig, problem: Problem) -> int:
+    """Return how many relations' prompts are trained at once: all, or as many as memory holds.
+
+    Raises:
+        ConfigError: some are wanted, and the run is one of all or none.
+    """
+    count, wanted = len(problem.relations), config.tuning.at_once
+    kind, backbone = method_class(config.method.name), problem.backbone
+    if kind.in_stacks or kind.several_prompts or not config.learning.epochs:
+        return count
+    whole = config.start_from or config.inverse_from or config.method.evidence == "cross"
+    if whole and 0 < wanted < count:
+        raise ConfigError(
+            f"tuning.at_once is {wanted} of {count} relations, and start_from, inverse_from and "
+            'method.evidence = "cross" take all at once; leave it, or them, out.'
+        )
+    if whole or (not wanted and backbone.device.type != "cuda"):
+        return count
+    part = problem.part(0, 1)
+    one = make_method(config, part)
+    if not one.encoders or one.trainable(config, part) is not None:
+        return count
+    encoders = one.encoders.values()
+    size = sum(own.numel() * own.element_size() for each in encoders for own in each.parameters())
+    return min(count, wanted or max(1, backbone.training_memory() // (size * _COPIES)))
+
+
 def _learn(
     folder: Folder,
     config: RunConfig,
     problem: Problem,
     method: Method,
+    at_once: int,
     tick: Tick,
     seconds: dict[str, float],
 ) -> dict[str, Tensor]:
-    """Train, or take up where a killed run was; write the prompts; return them."""
+    """Train, or take up where a killed run was; write the prompts; return them.
+
+    Args:
+        at_once: how many relations are trained at once.
+    """
     if not method.parts:
         return {}
     if not folder.has(PROMPTS):
         # Without epochs there need be no training facts: stored prompts may be asked new ones.
         history: dict[str, Any] = {"epochs": [], "best_epoch": {}, "seconds": 0.0}
-        if "train" in method.needed_splits(config):
-            history = _train(folder, STATE, config, problem, method, tick)
-            history["unfilled"] = method.unfilled_relations()
-        folder.write_json(HISTORY, history)
         note: dict[str, Any] = {"relations": problem.relations}
-        if config.keep_encoder and method.encoders:
-            tensors = {
-                f"{part}/{name}": value
-                for part, encoder in method.encoders.items()
-                for name, value in encoder.named_parameters()
-            }
-            folder.write_tensors(ENCODER, tensors, note)
-        prompts = method.found_prompts()
-        note |= {} if prompts is None else {"found prompts": prompts}
-        folder.write_tensors(PROMPTS, method.vectors(), note)
+        if at_once < len(problem.relations):
+            history, encoders, vectors = _train_groups(folder, config, problem, at_once, tick)
+        else:
+            if "train" in method.needed_splits(config):
+                history = _train(folder, STATE, config, problem, method, tick)
+                history["unfilled"] = method.unfilled_relations()
+            encoders, vectors = _parameters(method), method.vectors()
+            prompts = method.found_prompts()
+            note |= {} if prompts is None else {"found prompts": prompts}
+        folder.write_json(HISTORY, history)
+        if config.keep_encoder and encoders:
+            folder.write_tensors(ENCODER, encoders, {"relations": problem.relations})
+        folder.write_tensors(PROMPTS, vectors, note)
     # Read back even when just written: a resumed run must see the same numbers.
     stored = load_prompts(folder, list(method.parts))
     history = folder.read_json(HISTORY)
@@ -611,18 +656,86 @@ def _learn(
     return {part: value.to(problem.backbone.device) for part, value in stored.items()}
 
 
+def _parameters(method: Method) -> dict[str, Tensor]:
+    """Return all parameters of a method's encoders, by part and name."""
+    return {
+        f"{part}/{name}": value
+        for part, encoder in method.encoders.items()
+        for name, value in encoder.named_parameters()
+    }
+
+
+def _train_groups(
+    folder: Folder, config: RunConfig, problem: Problem, at_once: int, tick: Tick
+) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    """Train group after group of relations, each as it is trained among all.
+
+    Random numbers, steps, rates and best epochs are each relation's own, so that groups give what
+    one training gives, but for the order of sums. A group that is done is stored; a killed run goes
+    on in the group it was in.
+
+    Returns:
+        The history, and all relations' encoders (if they are kept) and vectors, in memory.
+
+    Raises:
+        RunError: a stored group is damaged.
+    """
+    count, first = len(problem.relations), 0
+    history: dict[str, Any] = {"epochs": [], "best_epoch": {}, "unfilled": []}
+    seconds = {"seconds": 0.0, "recording": 0.0}
+    kept: dict[str, list[Tensor]] = {}
+    while first < count:
+        name = f"{PARTS}/{first:04d}.safetensors"
+        if not folder.has(name):
+            last = min(first + at_once, count)
+            part = problem.part(first, last)
+            method = make_method(config, part)
+            which = f"relations {first + 1}-{last} of {count}"
+            own = _train(folder, STATE, config, part, method, within(tick, which), [first, last])
+            tensors = {f"{_VECTORS}/{key}": value for key, value in method.vectors().items()}
+            tensors |= _parameters(method) if config.keep_encoder else {}
+            note = {"relations": part.relations, "history": own}
+            folder.write_tensors(name, tensors, note)
+            folder.remove_checkpoint()
+        tensors, note = folder.read_tensors(name)
+        with folder.refuse_damage(name):
+            names, own = list(note["relations"]), note["history"]
+            if not names or names != list(problem.relations[first : first + len(names)]):
+                raise ValueError("it is about other relations")
+            history["epochs"] += [row | {"relations": names} for row in own["epochs"]]
+            for key, best in own["best_epoch"].items():
+                history["best_epoch"][key] = history["best_epoch"].get(key, []) + best
+            for key in seconds:
+                seconds[key] = round(seconds[key] + float(own[key]), 2)
+        for key, value in tensors.items():
+            kept.setdefault(key, []).append(value)
+        first += len(names)
+    whole = {key: torch.cat(own) for key, own in kept.items()}
+    vectors = _under(whole, f"{_VECTORS}/")
+    encoders = {key: own for key, own in whole.items() if not key.startswith(f"{_VECTORS}/")}
+    return history | seconds, encoders, vectors
+
+
 def _train(
-    folder: Folder, state: str, config: RunConfig, problem: Problem, method: Method, tick: Tick
+    folder: Folder,
+    state: str,
+    config: RunConfig,
+    problem: Problem,
+    method: Method,
+    tick: Tick,
+    key: object = None,
 ) -> dict[str, Any]:
     """Train a method's encoders, from a checkpoint if there is one; return the history.
 
     Args:
         state: where in the folder checkpoints go.
+        key: tells the trainings of one run apart.
     """
     training = method.trainable(config, problem) or PromptTraining(config, problem, method)
     progress = Loop(
         training,
         checkpoint=folder.path / state,
+        key=key,
         checkpoint_seconds=config.checkpoint_seconds,
         tick=_by_facts(tick, training),
     ).run()

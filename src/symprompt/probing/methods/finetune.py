@@ -42,7 +42,7 @@ from symprompt.probing.methods.base import Method, Vectors, require_words
 from symprompt.probing.problem import Problem, Sentences
 from symprompt.probing.queries import OBJECT_PART
 from symprompt.probing.results import ASKED, Predictions
-from symprompt.probing.train import PromptTraining
+from symprompt.probing.train import PromptTraining, within
 from symprompt.prompts import Layout, Question
 from symprompt.prompts.exchange import lora_config
 from symprompt.runs.environment import send
@@ -175,7 +175,7 @@ class FineTune(Method):
                 last = min(first + size, count)
                 part, own_tick = problem.part(first, last), tick
                 if len(part.relations) < count:
-                    own_tick = _within(tick, f"relations {first + 1}-{last} of {count}")
+                    own_tick = within(tick, f"relations {first + 1}-{last} of {count}")
                 found, note = _run_stack(folder, config, part, self, own_tick, first, k)
                 arrays = {
                     f"{split}/{key}": value
@@ -339,13 +339,6 @@ class _Note(TypedDict):
 
 _Stack = tuple[dict[Split, Predictions], _Note]
 """A finished stack's answers, relations counted within it, and how it was trained."""
-
-
-def _within(tick: Tick, which: str) -> Tick:
-    """Return a tick that also reports which relations are being trained."""
-    return lambda stage, done, total, note: tick(
-        stage, done, total, f"{note}, {which}" if note else which
-    )
 
 
 def _run_stack(
