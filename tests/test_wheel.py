@@ -1,15 +1,20 @@
-"""A built wheel holds what the package needs, and works where nothing else of the project is."""
+"""sdist and wheel hold what the package needs and no more; the wheel works by itself."""
 
 from __future__ import annotations
 
+import email
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+
+import symprompt
 
 ROOT = Path(__file__).parents[1]
 DEMO = """
@@ -37,31 +42,87 @@ def run(*command: str, **options: str) -> str:
     return done.stdout
 
 
+BESIDE = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff")
+BESIDE += ("constraints.txt", "CONTRIBUTING.md", "Makefile")
+WHEEL_MIB = 40
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a wheel from a copy of the sources."""
-    folder = tmp_path_factory.mktemp("wheel")
-    (folder / "tree").mkdir()
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build an sdist from a copy of the sources, tests, documentation and experiments beside."""
+    folder = tmp_path_factory.mktemp("sdist")
+    ignored = shutil.ignore_patterns(
+        "__pycache__", "*.egg-info", "build", "_build", "*.safetensors"
+    )
+    for name in ("docs", "tests", "examples", "experiments", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / "tree" / name, ignore=ignored)
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src", folder / "tree/src", ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in BESIDE:
         shutil.copy(ROOT / name, folder / "tree")
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
-    offline = ("--no-deps", "--no-index", "--no-build-isolation")
-    run(*pip, "wheel", *offline, "--wheel-dir", str(folder), str(folder / "tree"))
-    (found,) = folder.glob("*.whl")
+    build = f"import setuptools.build_meta as b; b.build_sdist({str(folder)!r})"
+    run(sys.executable, "-c", build, cwd=str(folder / "tree"))
+    (found,) = folder.glob("*.tar.gz")
     return found
 
 
-def test_a_wheel_holds_every_module_config_and_the_shipped_model(wheel: Path) -> None:
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("symprompt/")}
-    source = ROOT / "src"
-    wanted = {
-        str(path.relative_to(source))
-        for path in (source / "symprompt").rglob("*")
+@pytest.fixture(scope="module")
+def wheel(sdist: Path) -> Path:
+    """Build a wheel from the sdist, as installers do."""
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+    offline = ("--no-deps", "--no-index", "--no-build-isolation")
+    run(*pip, "wheel", *offline, "--wheel-dir", str(sdist.parent), str(sdist))
+    (found,) = sdist.parent.glob("*.whl")
+    return found
+
+
+def sources() -> set[str]:
+    """The files of the package."""
+    return {
+        str(path.relative_to(ROOT / "src"))
+        for path in (ROOT / "src/symprompt").rglob("*")
         if path.is_file() and path.suffix != ".pyc"
     }
-    assert held == wanted
+
+
+def test_an_sdist_holds_the_sources_and_no_tests_or_data(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {own.name.partition("/")[2] for own in archive.getmembers() if own.isfile()}
+    names = {name for name in names if ".egg-info/" not in name} - {"PKG-INFO", "setup.cfg"}
+    held = {f"src/{name}" for name in sources()}
+    assert names == held | set(BESIDE) - {"CONTRIBUTING.md", "Makefile"}
+
+
+def test_twine_finds_nothing_to_mend(sdist: Path, wheel: Path) -> None:
+    pytest.importorskip("twine")
+    shown = run(sys.executable, "-m", "twine", "check", "--strict", str(sdist), str(wheel))
+    assert shown.count("PASSED") == 2
+
+
+def test_the_wheel_says_what_it_is_and_is_small(wheel: Path) -> None:
+    assert wheel.stat().st_size < WHEEL_MIB * 2**20
+    archive = zipfile.ZipFile(wheel)
+    (about,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+    stated = email.message_from_bytes(archive.read(about))
+    assert stated["Version"] == symprompt.__version__
+    assert stated["Requires-Python"] == ">=3.11"
+    for version in ("3.11", "3.12", "3.13"):
+        assert f"Programming Language :: Python :: {version}" in stated.get_all("Classifier", [])
+    (scripts,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+    assert "symprompt = symprompt.cli:main" in archive.read(scripts).decode()
+
+
+def test_versions_agree() -> None:
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert stated == symprompt.__version__
+    assert f"\nversion: {stated}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_a_wheel_holds_every_module_config_and_the_shipped_model(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    held = {name for name in names if name.startswith("symprompt/")}
+    assert held == sources()
+    assert all(".dist-info/" in name for name in set(names) - held)
     for name in ("py.typed", "configs/lama-spe.toml", "models/shipped/model.safetensors"):
         assert f"symprompt/{name}" in held
 
