@@ -282,16 +282,17 @@ def test_a_run_in_training_is_watched(tmp_path: Path, serve: Serve, open_page: O
     folder = Folder(tmp_path / "run")
     folder.write(CONFIG, b"")
     folder.write(MANIFEST, Manifest(command="train").to_json())
-    rows = [{"epoch": 0, "loss": 2.5}, {"epoch": 1, "loss": 2.0}]
+    rows = [{"epoch": 0, "loss": 2.5, "dev": {"forth": 0.5}}, {"epoch": 1, "loss": 2.0}]
     note = {"done": 3, "total": 9, "history": rows, "stage": "training", "seconds": 6.0}
     folder.write_json(PROGRESS, note)
     page = open_page(serve(folder.path) + "#live")
     page.wait_for_selector("text=step 3 of 9")
     assert "about 12 s left" in page.inner_text("main")
-    assert numbers(page, ".curve b") == ["2.000"]
+    assert numbers(page, ".curve b") == ["2.000", "0.500"]
+    assert "dev, object prompt" in page.inner_text("main")
     folder.write_json(PROGRESS, note | {"done": 6, "history": [*rows, {"epoch": 2, "loss": 1.5}]})
     page.wait_for_selector("text=step 6 of 9")
-    assert numbers(page, ".curve b") == ["1.500"]
+    assert numbers(page, ".curve b") == ["1.500", "0.500"]
     folder.write(MANIFEST, Manifest(command="train", state="finished").to_json())
     page.wait_for_selector("text=finished")
 

@@ -2,6 +2,13 @@
 
 import { h, nothing, number, pick, put, s } from "./dom.js";
 
+// Figures of a history that are stored under short names.
+const NAMES = {
+  "dev forth": "dev, object prompt",
+  "dev back": "dev, subject prompt",
+  "dev second": "dev, second subject prompt",
+};
+
 /** Draw one curve with its first, last and best values. */
 function curve(name, line) {
   const [wide, high, edge] = [340, 170, 30];
@@ -96,7 +103,7 @@ export async function liveView(root, page) {
         "div",
         { class: "curves" },
         names.length
-          ? names.map((name) => curve(name, now.curves[name]))
+          ? names.map((name) => curve(NAMES[name] ?? name, now.curves[name]))
           : nothing("No evaluation yet."),
       ),
     );

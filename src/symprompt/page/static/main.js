@@ -76,6 +76,7 @@ class Page {
       await VIEWS[view][1](root, this);
     } catch (error) {
       if (own.aborted) return;
+      for (const waiting of root.querySelectorAll(".busy")) waiting.remove();
       root.append(h("p", { class: "error", role: "alert" }, error.message));
     }
     if (!own.aborted) document.body.dataset.ready = view;

@@ -138,11 +138,12 @@ function points(facts) {
 /** Draw the view. */
 export async function mapView(root, page) {
   const runs = page.runs("facts");
-  const find = (key, at) => runs.find((own) => String(own.id) === page.params[key]) ?? runs[at];
-  const one = find("one", 0);
-  const other =
-    page.params.other === "none" ? undefined : find("other", runs.length > 1 ? runs.length - 1 : 1);
-  const second = other && other !== one ? other : undefined;
+  const find = (key) => runs.find((own) => String(own.id) === page.params[key]);
+  const one = find("one") ?? runs[0];
+  // Unless another is chosen: the last run on the same data.
+  const alike = runs.filter((own) => own !== one && own.data === one.data).pop();
+  const other = page.params.other === "none" ? undefined : (find("other") ?? alike);
+  const second = other !== one ? other : undefined;
   const chosen = runs.map((own) => [own.id, own.name]);
   const go = (changes) => page.go("map", { one: one.id, other: second?.id ?? "none", ...changes });
   put(root, h("h2", {}, "Map"), nothing("Reading the facts …"));
