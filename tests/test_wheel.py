@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import email
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -113,9 +113,11 @@ def test_the_wheel_says_what_it_is_and_is_small(wheel: Path) -> None:
 
 
 def test_versions_agree() -> None:
-    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert stated == symprompt.__version__
+    stated = symprompt.__version__
     assert f"\nversion: {stated}\n" in (ROOT / "CITATION.cff").read_text()
+    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert first is not None
+    assert first[1] in ("Unreleased", stated)
 
 
 def test_a_wheel_holds_every_module_config_and_the_shipped_model(wheel: Path) -> None:
