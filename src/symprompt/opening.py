@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from symprompt.errors import ConfigError, ExchangeError, RunError
+from symprompt.errors import ExchangeError, RunError
 from symprompt.files import hub
 from symprompt.files.atomic import making_folder, read_json, write_json
 from symprompt.files.parquet import require_pyarrow, to_columns, write_parquet
@@ -18,7 +18,7 @@ from symprompt.probing.exchange import export_prompts, import_prompts
 from symprompt.probing.results import ASKED
 from symprompt.probing.results import COMMANDS as ON_FACTS
 from symprompt.probing.upgrade import convert_weights
-from symprompt.runs.folder import EXPORTED, FORMAT, MANIFEST, PREDICTIONS, Folder
+from symprompt.runs.folder import CONFIG, EXPORTED, FORMAT, MANIFEST, PREDICTIONS, Folder
 from symprompt.runs.sharing import (
     HELD,
     WHOLE,
@@ -27,6 +27,7 @@ from symprompt.runs.sharing import (
     copy_without_places,
     file_sizes,
     import_whole,
+    require_new,
     write_whole,
 )
 from symprompt.tasks.exchange import KIND, export_task, import_task
@@ -151,6 +152,12 @@ def import_run(folder: str | Path, out: str | Path, *, model: str = "") -> Run |
 
 
 def _import(folder: Path, out: str | Path, *, model: str = "") -> Run | TaskRun:
+    if not folder.exists():
+        raise RunError(
+            f"there is no folder {folder}; give one that symprompt export --to peft wrote."
+        )
+    if Folder(folder).has(CONFIG):
+        raise RunError(f"{folder} is a run folder already; ask it, or give it to table, as it is.")
     said = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
     kind = said.get(EXPORTED) if isinstance(said, dict) else None
     if kind == WHOLE:
@@ -306,10 +313,9 @@ def export_tables(run: str | Path, folder: str | Path) -> Path:
         >>> sorted(path.name for path in export_tables("runs/spe", "tables").iterdir())
         ['predictions-dev.parquet', 'predictions-test.parquet', 'records.parquet']
     """
-    target, opened = Path(folder), load(run)
-    require_pyarrow(target)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target} is there already; name a new folder to export to.")
+    opened = load(run)
+    require_pyarrow(Path(folder))
+    target = require_new(folder, "to export to")
     records = [own.model_dump() for own in opened.folder.manifest.full_records()]
     tables: dict[str, Mapping[str, Any]] = {"records": to_columns(records)}
     for file in sorted((opened.folder.path / PREDICTIONS).glob("*")):

@@ -232,8 +232,10 @@ def test_what_peft_cannot_hold_is_refused(
 def test_folders_that_are_no_export_are_refused(finished: Run, tmp_path: Path) -> None:
     with pytest.raises(SympromptError, match=r"has no symprompt\.json"):
         symprompt.import_run(tmp_path, tmp_path / "back")
-    with pytest.raises(SympromptError, match="is no export of prompts for peft"):
+    with pytest.raises(SympromptError, match="is a run folder already; ask it"):
         symprompt.import_run(finished.folder.path, tmp_path / "back")
+    with pytest.raises(SympromptError, match=r"there is no folder .*nowhere; give one that"):
+        symprompt.import_run(tmp_path / "nowhere", tmp_path / "back")
     symprompt.export_run(finished.folder.path, tmp_path / "out")
     for change, message in (
         ({"format": 2}, "version 2 of the format, and this symprompt reads 1"),

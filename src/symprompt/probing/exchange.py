@@ -322,7 +322,8 @@ prompts = [about["relations"][relation]["object_prompt"] for relation, _ in aske
 _TAIL = """scores = logits[:, : about["vocabulary_size"]].log_softmax(-1)
 for (relation, subject), row in zip(asked, scores):
     best = row.topk(5)
-    print(relation, subject, tokenizer.convert_ids_to_tokens(best.indices), best.values.tolist())
+    pairs = zip(tokenizer.convert_ids_to_tokens(best.indices), best.values.tolist())
+    print(relation, subject, *(f"{{token}} {{score:.3f}}" for token, score in pairs))
 """
 _BY_TEXT = """texts = [own["text"].replace("[X]", name) for own, (_, name) in zip(prompts, asked)]
 {mask}batch = tokenizer(texts, padding=True, return_tensors="pt")

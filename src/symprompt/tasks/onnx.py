@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from symprompt.errors import ConfigError, ModelError, RunError
 from symprompt.files.atomic import making_folder, to_json
 from symprompt.runs.environment import make_generator
+from symprompt.runs.sharing import require_new
 from symprompt.tasks.features import Batch, Sheet, takes_types
 from symprompt.tasks.kinds.classes import Classes
 from symprompt.tasks.predict import StoredPattern, TaskRun, load_metrics
@@ -54,14 +55,15 @@ from tokenizers import Tokenizer
 here = Path(__file__).parent
 task = json.loads((here / "task.json").read_text(encoding="utf-8"))
 session = onnxruntime.InferenceSession(here / "model.onnx")
-texts, size = sys.argv[1:], task["texts"]
+texts, size = sys.argv[1:] or sys.exit(__doc__), task["texts"]
 rows = texts if size == 1 else list(zip(texts[::2], texts[1::2], strict=True))
 read = Tokenizer.from_file(str(here / "tokenizer.json")).encode_batch(rows)
 columns = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 given = {own.name: np.array([getattr(row, columns[own.name]) for row in read], np.int64)
          for own in session.get_inputs()}
 for row in session.run(["log_probabilities"], given)[0]:
-    print(json.dumps(dict(zip(task["labels"], np.exp(row).round(6).tolist(), strict=True))))
+    shares = [round(share, 4) for share in np.exp(row).tolist()]
+    print(json.dumps(dict(zip(task["labels"], shares, strict=True))))
 '''
 
 
@@ -103,9 +105,7 @@ def export_onnx(run: TaskRun, folder: str | Path, *, model: str = "") -> Path:
         raise ConfigError(
             f"--to onnx needs {' and '.join(missing)}; run: pip install 'symprompt[onnx]'."
         )
-    target = Path(folder)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target} exists and is no empty folder; name another FOLDER.")
+    target = require_new(folder, "to export to")
     stored = run.stored
     if isinstance(stored, StoredPattern):
         raise RunError(
