@@ -33,6 +33,7 @@ class OddJob:
     model: str = "none"
     command: str = "odd"
     source: None = None
+    inputs: tuple[str, ...] = ()
 
     @property
     def finished(self) -> bool:

@@ -40,7 +40,7 @@ def told(base: Path, family_folder: Callable[[str], Path]) -> dict[str, Any]:
         pytest.skip(f"three nodes of Ray are tested by make cluster{why}")
     words = [str(family_folder("bert")), str(write_lama(base / "lama")), str(base)]
     script = Path(__file__).with_name("three_nodes.py")
-    subprocess.run([sys.executable, str(script), *words], check=True, timeout=180)
+    subprocess.run([sys.executable, str(script), *words], check=True, timeout=400)
     found: dict[str, Any] = json.loads((base / "told.json").read_text())
     return found
 
@@ -61,6 +61,37 @@ def test_the_answers_are_those_of_one_go_and_of_four_jobs(told: dict[str, Any], 
     for name in ("four", "nodes"):
         assert (base / f"answers-{name}.jsonl").read_bytes() == whole
         assert not (base / f"answers-{name}.jsonl.shards").exists()
+
+
+def test_nodes_with_disks_of_their_own_are_sent_each_file_once(
+    told: dict[str, Any], base: Path
+) -> None:
+    own, places = told["own"], base / "places"
+    files = [path for path in (places / "same").rglob("*") if path.is_file()]
+    for path in (places / "own").rglob("*.json"):
+        assert (places / "same" / path.relative_to(places / "own")).is_file(), path
+    compared = 0
+    for path in files:
+        there = places / "own" / path.relative_to(places / "same")
+        if path.name in FILES or path.suffix in (".safetensors", ".jsonl", ".toml"):
+            assert there.read_bytes() == path.read_bytes(), path
+            compared += 1
+    assert compared > 10
+    assert own["made"].keys() == told["same"].keys()
+    came: dict[str, list[int]] = {}
+    for about in own["made"].values():
+        came.setdefault(about["node"], []).append(about["received"])
+    read = sum(
+        path.is_file() for name in ("model", "deep/data") for path in (places / name).rglob("*")
+    )
+    for counts in came.values():
+        # The config of each job is new, and the wording that some ask by; all else comes once.
+        assert max(counts) <= read + 2
+        assert sum(counts) <= read + 2 * len(counts)
+    whole = (base / "answers-whole.jsonl").read_bytes()
+    assert (places / "deep/answers.jsonl").read_bytes() == whole
+    assert "questions.csv is absolute; name it from there" in own["absolute"]
+    assert own["left"] == []
 
 
 def test_the_job_of_the_lost_node_was_made_again(told: dict[str, Any], base: Path) -> None:

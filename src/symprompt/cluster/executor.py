@@ -26,7 +26,7 @@ import torch
 
 from symprompt.cluster.machine import Machine
 from symprompt.config import to_toml
-from symprompt.errors import RunError
+from symprompt.errors import ConfigError, RunError
 from symprompt.files.atomic import reason, write_file
 from symprompt.runs.environment import choose_device
 
@@ -55,6 +55,10 @@ class Job(Protocol):
     @property
     def source(self) -> Job | None:
         """A job that is made first."""
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """The files and folders that it reads, but for its config."""
 
     @property
     def finished(self) -> bool:
@@ -106,6 +110,8 @@ def make_executor(folder: str | Path, machine: Machine, work: str) -> Executor:
         ConfigError: no such place, or Ray is not installed.
     """
     if machine.on == "here":
+        if machine.disk == "own":
+            raise ConfigError("--disk own is about a cluster; name one with --on, or leave it out.")
         return LocalExecutor(folder, machine, work)
     from symprompt.cluster.nodes import RayExecutor
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Literal
 
 from symprompt.config import Amount, Common, Count, Positive, Several, settings
 
@@ -13,7 +14,11 @@ class Jobs:
 
     on: Common[str] = "here"
     """Where jobs run: here; ray, which starts Ray on this machine; or HOST:PORT or ray://HOST:PORT,
-    which joins a cluster whose nodes share the disk."""
+    which joins a cluster."""
+    disk: Literal["shared", "own"] = "shared"
+    """On a cluster: shared, where all nodes see the folder, the model and the data at the same
+    paths; own, where they do not: what jobs read is sent to each node once, what they write comes
+    back. Then paths are given from the working directory."""
     jobs: Positive = 1
     """Jobs side by side on each device."""
     threads: Count = 0

@@ -1,8 +1,9 @@
-"""Jobs on the nodes of a Ray cluster, which share a disk.
+"""Jobs on the nodes of a Ray cluster.
 
 Ray places each attempt at a job and tells when it has ended; the run folder says whether the job is
 done. How far an attempt is stands in a file, OUT/logs/MODEL/RUN.json, so one that hangs is seen. An
 attempt that ended badly is made again, on another node if there is one: Ray itself retries nothing.
+Where nodes have disks of their own, files travel (``carry``), and attempts tell a ``Board``.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import os
 import secrets
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -24,9 +26,9 @@ from typing import Any
 
 import torch
 
+from symprompt.cluster import carry
 from symprompt.cluster.executor import Event, Executor, Job, write_order
 from symprompt.cluster.machine import Machine
-from symprompt.config import flatten
 from symprompt.errors import STOPPING, ConfigError, RunError, counted
 from symprompt.files.atomic import write_file, write_json
 from symprompt.runs.environment import describe_environment
@@ -49,6 +51,21 @@ _NODE_LABEL = "ray.io/node-id"
 _kept: dict[tuple[Any, ...], Any] = {}
 
 
+class Board:
+    """Where attempts tell how far they are, for who cannot read a node's files."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, dict[str, Any]] = {}
+
+    def tell(self, key: str, told: dict[str, Any]) -> None:
+        """Take how far an attempt is."""
+        self._told[key] = told
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """Return how far each is."""
+        return self._told
+
+
 def look(folder: str, place: str, paths: Sequence[str]) -> dict[str, Any]:
     """Return what a node sees: the folder's token, paths that are not there, versions."""
     with suppress(OSError):
@@ -60,8 +77,9 @@ def look(folder: str, place: str, paths: Sequence[str]) -> dict[str, Any]:
 def work(order: Mapping[str, Any]) -> dict[str, Any]:
     """Make one job on this node; return how it ended."""
     host, beat = socket.gethostname(), Path(order["beat"])
-    node = import_module("ray").get_runtime_context().get_node_id()
-    last, number = 0.0, 0
+    ray = import_module("ray")
+    node = ray.get_runtime_context().get_node_id()
+    cargo, last, number, came = order["cargo"], 0.0, 0, 0
     ended: dict[str, Any] = {}
 
     def tell(answer: Mapping[str, Any]) -> None:
@@ -70,28 +88,53 @@ def work(order: Mapping[str, Any]) -> dict[str, Any]:
             ended.update(answer)
         elif not number or time.monotonic() - last > _BEAT_SECONDS:
             last, number = time.monotonic(), number + 1
-            write_json(beat, {"node": node, "host": host, "at": number, "note": answer["note"]})
+            told = {"node": node, "host": host, "at": number, "note": answer["note"]}
+            if cargo is None:
+                write_json(beat, told)
+            else:
+                order["board"].tell.remote(order["beat"], told)
 
     try:
-        os.chdir(order["place"])
-        if _read_token(order["folder"]) != order["token"]:
-            raise OSError("it does not see the same files there")
-        tell({"kind": "progress", "note": f"begun on {host}"})
+        tell_first = {"kind": "progress", "note": f"begun on {host}"}
+        if cargo is not None:
+            tell(tell_first)
+            place, came = carry.unpack(
+                cargo,
+                carry.folder_of(order["token"], node),
+                lambda piece: ray.get(piece, timeout=_ANSWER_SECONDS),
+            )
+            os.chdir(place)
+        else:
+            os.chdir(order["place"])
+            if _read_token(order["folder"]) != order["token"]:
+                raise OSError("it does not see the same files there")
+            tell(tell_first)
     except (OSError, RunError) as error:
         note = f"node {host} cannot work in {order['folder']}: {str(error).rstrip('.')}."
         return {"job": order["name"], "kind": "failed", "note": note, "elsewhere": True}
     kind = tuple(order[name] for name in ("work", "device", "threads", "memory_gib"))
+    kind += (os.getcwd(),)
     worker = _kept.pop(kind, None)
     if worker is None:
         # One of another kind holds a model, and two may not fit.
         _kept.clear()
-        worker = import_module(kind[0]).start(kind[1], tell, *kind[2:])
+        worker = import_module(kind[0]).start(kind[1], tell, *kind[2:4])
     worker.tell = tell
     # The process of an attempt before this one may hold the run folder for a moment yet.
     sound = worker.answer(order, patience=_BUSY_SECONDS)
     if sound:
         _kept[kind] = worker
-    return {**ended, "about": {**ended.get("about", {}), "node": host}}
+    ended["about"] = {**ended.get("about", {}), "node": host}
+    if cargo is not None:
+        ended["about"] |= {"received": came, "node": f"{host} {node[:12]}"}
+        ended["files"] = carry.collect(order["out"]) if ended["kind"] == "done" else {}
+    return ended
+
+
+def clear(token: str) -> None:
+    """Delete what this node holds for a command."""
+    os.chdir(tempfile.gettempdir())
+    carry.clear(carry.folder_of(token, import_module("ray").get_runtime_context().get_node_id()))
 
 
 def _read_token(folder: str) -> str:
@@ -143,7 +186,11 @@ class RayExecutor(Executor):
     """
 
     def __init__(self, folder: str | Path, machine: Machine, work: str) -> None:
+        self._given = str(folder)
         self.folder = Path(folder).absolute()
+        self._cargo: carry.Cargo | None = None
+        self._board: Any = None
+        self._far: Mapping[str, Mapping[str, Any]] = {}
         self.machine = machine
         self.work = work
         self._token = secrets.token_hex(8)
@@ -166,7 +213,14 @@ class RayExecutor(Executor):
 
     def run(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
         """Run jobs on the cluster's nodes; see ``Executor.run``."""
+        if self.machine.disk == "own":
+            self.folder = Path(carry.relative(self._given))
         with self._joined():
+            if self.machine.disk == "own":
+                self._cargo = carry.Cargo(self._ray.put)
+                here = self._place(self._ray.get_runtime_context().get_node_id(), soft=True)
+                board = self._ray.remote(num_cpus=0, scheduling_strategy=here)(Board)
+                self._board = board.remote()
             write_file(self.folder / "inputs" / TOKEN, self._token.encode())
             self._check_nodes(jobs)
             running: dict[Any, _Attempt] = {}
@@ -181,6 +235,11 @@ class RayExecutor(Executor):
                         self._ray.wait(
                             list(running), num_returns=len(running), timeout=_END_SECONDS
                         )
+                if self._cargo is not None:
+                    with suppress(Exception):
+                        refs = list(self._on_each(clear, self._token))
+                        self._ray.wait(refs, num_returns=len(refs), timeout=_END_SECONDS)
+                        self._ray.kill(self._board)
 
     def _run(
         self, jobs: Sequence[Job], running: dict[Any, _Attempt]
@@ -217,6 +276,8 @@ class RayExecutor(Executor):
                 yield event
                 if event.kind == "progress":
                     waiting.appendleft(attempt.job)
+            if self._board is not None and running:
+                self._far = self._ask_board()
             for ref, attempt in list(running.items()):
                 note = self._beat(attempt)
                 if note:
@@ -235,6 +296,25 @@ class RayExecutor(Executor):
                     f"no job found a place on the Ray cluster for {2 * self.machine.patience} s "
                     f"(each needs {_shown(needs)}); look at it with ray status."
                 )
+
+    def _ask_board(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return how far attempts are, as far as it is known.
+
+        Raises:
+            RunError: the board is lost, with the node that it is on.
+        """
+        ray = self._ray
+        try:
+            found: Mapping[str, Mapping[str, Any]] = ray.get(
+                self._board.read.remote(), timeout=_END_SECONDS
+            )
+        except ray.exceptions.GetTimeoutError:
+            return self._far  # it is asked again; what hangs is seen by patience
+        except ray.exceptions.RayError as error:
+            raise RunError(
+                "the node that the Ray cluster is ordered from was lost; the same command goes on."
+            ) from error
+        return found
 
     def _give_up(self, attempt: _Attempt) -> Event:
         """Return what becomes of a job whose attempt was stopped, as it did not get on."""
@@ -270,7 +350,14 @@ class RayExecutor(Executor):
             "device": device,
             "threads": machine.threads,
             "memory_gib": machine.memory_gib / machine.jobs,
+            "out": job.config.out,
+            "board": self._board,
+            "cargo": None,
         }
+        if self._cargo is not None:
+            beat.parent.mkdir(parents=True, exist_ok=True)
+            told["beat"] = f"{job.name} {attempt.number}"
+            told["cargo"] = self._cargo.pack([*job.inputs, told["config"]], job.config.out)
         return order.options(**options).remote(told), attempt
 
     def _end(self, ref: Any, attempt: _Attempt) -> Event:
@@ -279,7 +366,7 @@ class RayExecutor(Executor):
         self._beat(attempt)
         on = _on(attempt.host)
         try:
-            answer = ray.get(ref, timeout=_END_SECONDS)
+            answer = ray.get(ref, timeout=_ANSWER_SECONDS if self._cargo else _END_SECONDS)
         except ray.exceptions.OutOfMemoryError:
             return self._again(attempt, f"there was not enough memory{on}")
         except (ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError):
@@ -290,6 +377,8 @@ class RayExecutor(Executor):
             # What an error of the node's own code says stands in its last line.
             last = (str(error).strip().splitlines() or [""])[-1]
             return self._again(attempt, f"{type(error).__name__}{on}: {last}".rstrip(".: "))
+        if files := answer.pop("files", {}):
+            carry.store(files, attempt.job.config.out)
         event = Event(**answer)
         if event.kind == "failed":
             if event.elsewhere:
@@ -327,10 +416,14 @@ class RayExecutor(Executor):
 
     def _beat(self, attempt: _Attempt) -> str:
         """Look how far an attempt is; return what there is to say since the last look."""
-        try:
-            seen = attempt.beat.read_bytes()
-        except OSError:
-            return ""
+        if self._cargo is not None:
+            told = self._far.get(f"{attempt.job.name} {attempt.number}")
+            seen = b"" if told is None else json.dumps(told).encode()
+        else:
+            try:
+                seen = attempt.beat.read_bytes()
+            except OSError:
+                return ""
         if seen == attempt.seen:
             return ""
         attempt.seen, attempt.since, attempt.begun = seen, time.monotonic(), True
@@ -353,7 +446,9 @@ class RayExecutor(Executor):
         kept = {number: signal.getsignal(number) for number in STOPPING} if in_main else {}
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         if on == "ray":
-            options |= {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+            # Without an address Ray would join what runs on this machine already.
+            options |= {"address": "local", "include_dashboard": False}
+            options["object_store_memory"] = _STORE_BYTES
         else:
             options["address"] = on
         try:
@@ -404,22 +499,30 @@ class RayExecutor(Executor):
             raise RunError("no node of the Ray cluster has a CPU or GPU for jobs; start it so.")
         return {"num_cpus": max(1, min(cpus) // machine.jobs)}
 
+    def _place(self, node: str, *, soft: bool) -> Any:
+        """Return what has Ray put a task on a node."""
+        strategies = import_module("ray.util.scheduling_strategies")
+        return strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=soft)
+
+    def _on_each(self, task: Callable[..., Any], *given: Any) -> dict[Any, str]:
+        """Begin a task on every node; return what stands for its result, and the node's name."""
+        begun = {}
+        for node in self._nodes():
+            there = self._place(node["NodeID"], soft=False)
+            own = self._ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(task)
+            name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+            begun[own.remote(*given)] = name
+        return begun
+
     def _check_nodes(self, jobs: Sequence[Job]) -> None:
         """Refuse a cluster of which a node does not see the files, or computes with other versions.
 
         Raises:
             RunError: naming the node and what it lacks.
         """
-        ray = self._ray
-        values = {str(value) for job in jobs for value in flatten(job.config).values() if value}
-        paths = sorted(value for value in values if os.sep in value and Path(value).exists())
-        place = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-        asked = {}
-        for node in self._nodes():
-            there = place(node_id=node["NodeID"], soft=False)
-            task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(look)
-            ref = task.remote(str(self.folder), os.getcwd(), paths)
-            asked[ref] = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+        ray, shared = self._ray, self._cargo is None
+        paths = sorted({path for job in jobs for path in job.inputs if os.sep in path})
+        asked = self._on_each(look, str(self.folder), os.getcwd(), paths if shared else [])
         ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_SECONDS)
         here, sound = _packages(), 0
         for ref, name in asked.items():
@@ -433,10 +536,11 @@ class RayExecutor(Executor):
             sound += 1
             lacks = [] if seen["token"] == self._token else [str(self.folder)]
             lacks += seen["missing"]
-            if lacks:
+            if lacks and shared:
                 raise RunError(
                     f"node {name} does not see {lacks[0]} as this machine does; put the folder, "
-                    "the model and the data on a disk that all nodes share, at the same path."
+                    "the model and the data on a disk that all nodes share, at the same path, or "
+                    "have them sent with --disk own."
                 )
             for package, version in here.items():
                 if seen["versions"].get(package) != version:

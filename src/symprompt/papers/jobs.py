@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from symprompt.cluster.executor import Executor, make_executor
+from symprompt.config import flatten
 from symprompt.errors import ConfigError, RunError, SympromptError
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import Tick, silent
@@ -76,6 +78,18 @@ class Job:
         if isinstance(self.config, RunConfig):
             return "train"
         return "tune" if isinstance(self.config, TuneConfig) else "patterns"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The files and folders that it reads: what its config names, and the run before it."""
+        named = [self.source.config.out] if self.source else []
+        for key, value in flatten(self.config).items():
+            for text in value if isinstance(value, tuple) else (value,):
+                # An entry may be NAME=PLACE.
+                for place in (text, text.partition("=")[2]) if isinstance(text, str) else ():
+                    if place and key != "out" and os.path.exists(place):
+                        named.append(place)
+        return tuple(dict.fromkeys(named))
 
     @property
     def finished(self) -> bool:

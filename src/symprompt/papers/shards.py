@@ -6,6 +6,7 @@ written is the same, to the byte, whatever number of jobs made it and wherever.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ from symprompt.files.stream import (
 from symprompt.papers.jobs import WORKER, hold_folder
 from symprompt.probing.ask import Run
 from symprompt.probing.many import answer_format, ask_file, read_questions
-from symprompt.runs.folder import LOCK
+from symprompt.runs.folder import LOCK, Folder
 from symprompt.tasks.predict import TaskRun, prediction_format, tallied_figures
 from symprompt.tasks.trainables import Outcome
 
@@ -156,6 +157,13 @@ class ShardJob:
     def command(self) -> str:
         """What makes the piece."""
         return "ask" if isinstance(self.config, AskShard) else "predict"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The run, the file and, where it is a folder or file, the model."""
+        config = self.config
+        model = config.model or Folder(config.run).manifest.model
+        return (config.run, config.file, *([model] if os.path.exists(model) else ()))
 
     @property
     def finished(self) -> bool:
