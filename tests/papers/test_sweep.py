@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from symprompt.cluster import executor
+from symprompt.cluster.executor import Event, Executor
 from symprompt.errors import RunError, SympromptError
 from symprompt.papers import sweep as sweeping
 from symprompt.papers import worker
 from symprompt.papers.settings import SweepSettings
 from symprompt.papers.sweep import chosen_and_reported, make_sweep_plan, sweep
 from symprompt.probing.results import load_metrics
-from symprompt.runs.folder import Folder
+from symprompt.report.records import list_runs
+from symprompt.runs.folder import JOBS, Folder
 from tiny.labelled import write_labelled, write_long_model
 from tiny.runs import Call, InlineExecutor, write_lama
 
@@ -183,3 +185,41 @@ def test_the_command_prints_the_table(
     code, _, error = call("sweep")
     assert code == 2
     assert "recipe" in error
+
+
+class Stopping(Executor):
+    """Makes the first job, fails at the second, and is stopped at the third."""
+
+    def run(self, jobs: Sequence[Any]) -> Generator[Event, None, None]:
+        first, second, third, *_ = jobs
+        yield from InlineExecutor().run([first])
+        yield Event(second.name, "failed", "it does not fit.")
+        yield Event(third.name, "progress", "training 2/9")
+        seen.append(list_runs(str(Path(third.config.out).parents[2])))
+        raise KeyboardInterrupt
+
+
+seen: list[list[dict[str, Any]]] = []
+
+
+def test_the_list_of_runs_has_the_state_of_every_job(call: Call, settings: SweepSettings) -> None:
+    own = replace(settings, seeds=(1, 2))
+    with pytest.raises(KeyboardInterrupt):
+        sweep(own, executor=Stopping())
+    made, failed, going, waiting = [job.config.out for job in make_sweep_plan(own)[0].jobs]
+
+    def states(rows: list[dict[str, Any]]) -> dict[str, str]:
+        return {row["name"]: row["state"] for row in rows if row.get("command") != "sweep"}
+
+    names = [str(Path(out).relative_to(own.out)) for out in (made, failed, going, waiting)]
+    told = ["finished", "failed: it does not fit.", "running: training 2/9", "waiting"]
+    assert states(seen[0]) == dict(zip(names, told, strict=True))
+    # Nobody is at work there any more.
+    told[2:] = ["stopped", "stopped"]
+    assert states(list_runs(own.out)) == dict(zip(names, told, strict=True))
+    code, said, _ = call("runs", own.out)
+    assert code == 0
+    assert "failed: it does not fit." in said
+    sweep(own, executor=InlineExecutor())
+    assert set(states(list_runs(own.out)).values()) == {"finished"}
+    assert not (Path(own.out) / JOBS).exists()

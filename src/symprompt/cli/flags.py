@@ -446,7 +446,11 @@ class DiffFlags(JsonFlag):
 
 @settings
 class RunsFlags(JsonFlag):
-    """List the runs below a folder: what made them, their state, main figure and size."""
+    """List the runs below a folder: what made them, their state, main figure and size.
+
+    Jobs of reproduce and sweep that are not done are listed too: waiting, running and how far,
+    stopped, or failed and why.
+    """
 
     folder: Positional[str] = "."
     """Folder that holds runs, however deep."""

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from symprompt.cluster.executor import Executor, make_executor
+from symprompt.cluster.executor import Event, Executor, make_executor
 from symprompt.config import flatten
 from symprompt.errors import ConfigError, RunError, SympromptError
-from symprompt.files.atomic import write_file
+from symprompt.files.atomic import write_file, write_json
 from symprompt.files.progress import Tick, silent
 from symprompt.models import SHIPPED
 from symprompt.models.loading import Source, find_model, fingerprint
 from symprompt.probing import results as facts_results
 from symprompt.probing.config import RunConfig
 from symprompt.report.pages import Page
-from symprompt.runs.folder import CONFIG, LOCK, MANIFEST, Folder, Manifest
+from symprompt.runs.folder import CONFIG, JOBS, LOCK, MANIFEST, Folder, Manifest
 from symprompt.tasks import predict as tasks
 from symprompt.tasks.config import PatternRunConfig, TuneConfig
 
@@ -34,6 +34,7 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 Config = RunConfig | TuneConfig | PatternRunConfig
 AnySettings = TypeVar("AnySettings")
 WORKER = "symprompt.papers.worker"
+_STATES_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -307,7 +308,7 @@ def run_plan(
     executor = executor or make_executor(plan.out, plan.settings, WORKER)
     with hold_folder(Path(plan.out)) as executor.held:
         folder = plan.begin()
-        outcome = run_jobs(plan.jobs, executor, tick=tick)
+        outcome = run_jobs(plan.jobs, executor, tick=tick, out=Path(plan.out))
         tick("tables", 0, 1, "")
         page = make_page(outcome)
         files = page.write(folder.path)
@@ -316,11 +317,42 @@ def run_plan(
     return outcome, files
 
 
-def run_jobs(jobs: Sequence[Job], executor: Executor, *, tick: Tick = silent) -> Outcome:
+class _States:
+    """What becomes of jobs, in a file that ``symprompt runs`` reads."""
+
+    def __init__(self, jobs: Sequence[Job], out: Path) -> None:
+        self._path, self._written = out / JOBS, 0.0
+        self._runs = {job.name: os.path.relpath(job.config.out, out) for job in jobs}
+        self._states = dict.fromkeys(self._runs, "waiting")
+        self._write()
+
+    def take(self, event: Event) -> None:
+        """Take what is told of a job."""
+        before = self._states.pop(event.job, "")
+        if event.kind != "done":
+            kind = "running" if event.kind == "progress" else "failed"
+            self._states[event.job] = f"{kind}: {event.note}"
+        goes_on = event.kind == "progress" and before.startswith("running")
+        if not goes_on or time.monotonic() - self._written > _STATES_SECONDS:
+            self._write()
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        found = {self._runs[job]: state for job, state in self._states.items()}
+        if found:
+            write_json(self._path, found)
+        else:
+            self._path.unlink(missing_ok=True)
+
+
+def run_jobs(
+    jobs: Sequence[Job], executor: Executor, *, tick: Tick = silent, out: Path | None = None
+) -> Outcome:
     """Run every job that is not finished; return how all ended.
 
     Args:
         tick: is called with the number of jobs that have ended, and what is being made.
+        out: the folder of their runs, where it is said what becomes of each.
     """
     todo = [job for job in jobs if not job.finished]
     outcome = Outcome(skipped=tuple(job.name for job in jobs if job not in todo))
@@ -328,8 +360,11 @@ def run_jobs(jobs: Sequence[Job], executor: Executor, *, tick: Tick = silent) ->
     tick("runs", done, total, f"{done} there from before" if done else "")
     if not todo:
         return outcome
+    states = None if out is None else _States(todo, out)
     with closing(executor.run(todo)) as events:
         for event in events:
+            if states is not None:
+                states.take(event)
             if event.kind == "failed":
                 outcome.failed[event.job] = event.note
             elif event.kind == "done":

@@ -9,6 +9,7 @@ A file of results is a JSON object: "about" (a note, how it was made) and a list
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,15 @@ from symprompt.errors import ConfigError, RunError, counted
 from symprompt.files.atomic import read_json
 from symprompt.files.grid import Grid, Grids, difference_cell, interval_cell, stack
 from symprompt.probing.summary import skipped_notes
-from symprompt.runs.folder import MANIFEST, Folder, Manifest, Record, validated
+from symprompt.runs.folder import (
+    JOBS,
+    MANIFEST,
+    Folder,
+    Manifest,
+    Record,
+    is_held,
+    validated,
+)
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -349,7 +358,29 @@ def list_runs(folder: str) -> list[dict[str, Any]]:
                 "bytes": own.size,
             }
         )
-    return rows
+    states = _job_states(place)
+    for row in rows:
+        state = states.pop(row["name"], "")
+        if state and row["state"] != "finished":
+            row["state"] = state
+    return rows + [{"name": name, "state": state} for name, state in sorted(states.items())]
+
+
+def _job_states(place: Path) -> dict[str, str]:
+    """Return what becomes of jobs that are not done, by their runs' paths below a folder."""
+    found: dict[str, str] = {}
+    for path in place.rglob(JOBS):
+        own = path.parents[1]
+        try:
+            states = validated(dict[str, str], read_json(path), path)
+        except RunError:
+            continue
+        held = is_held(own)
+        for run, state in states.items():
+            # Nobody is at work, whatever was written last.
+            told = state if held or state.startswith("failed") else "stopped"
+            found[os.path.relpath(own / run, place)] = told
+    return found
 
 
 def reported_split(manifest: Manifest) -> str:

@@ -56,12 +56,28 @@ EXPORTED = "exported"
 LOCK = ".running"
 FORMAT = 2
 """The format of run folders that is written; ``symprompt runs upgrade`` converts earlier ones."""
+JOBS = "logs/jobs.json"
+"""In a folder of runs that jobs make: each job's run and what becomes of it, but of those done."""
 _OWN = (MANIFEST, CONFIG, LOCK)
 _SAME = {"model_fingerprint": "weights", "data_fingerprint": "data"}
 """What a run must be made from to be the same run, and what its message calls it."""
 
 
 _IDENTITY = ("command", "model", "data", "method", "seeds")
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a process is at work on a folder of runs."""
+    if fcntl is None or not (folder / LOCK).is_file():
+        return False
+    with (folder / LOCK).open() as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass  # a file system without locks
+    return False
 
 
 class _Plain(BaseModel):
