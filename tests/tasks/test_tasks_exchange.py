@@ -43,8 +43,9 @@ for where in folders:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(code.replace("['A text.', 'Another.']", repr(texts)), globals())
-    labels, shares = eval("[" + printed.getvalue().replace("] [", "], [") + "]")
-    found.append([labels, shares])
+    labels, rounded = eval("[" + printed.getvalue().replace("] [", "], [") + "]")
+    assert abs(torch.tensor(rounded) - shares).max() < 6e-5
+    found.append([labels, shares.tolist()])
 print(json.dumps(found))
 """
 

@@ -20,7 +20,6 @@ from typing_extensions import TypedDict
 from symprompt.errors import ExchangeError, ModelError, RunError, counted
 from symprompt.files.atomic import making_folder, write_file
 from symprompt.models import LanguageModel, Vocabulary
-from symprompt.models.loading import SHIPPED
 from symprompt.probing.ask import Run, stored_problem
 from symprompt.probing.methods import METHODS
 from symprompt.probing.problem import Problem
@@ -44,7 +43,7 @@ from symprompt.prompts.exchange import (
     write_tokens,
 )
 from symprompt.runs.folder import EXPORTED, MANIFEST, Folder, validated
-from symprompt.runs.sharing import HELD, card_figures, card_head, require_new
+from symprompt.runs.sharing import HELD, card_end, card_figures, card_head, require_new
 
 _KIND = "prompts for peft"
 _KEYS = {
@@ -283,15 +282,8 @@ def _readme(run: Run, about: Mapping[str, Any], backbone: LanguageModel) -> str:
         "new token within the sentence; one adapter of peft holds them all. `symprompt.json` has "
         "each relation's sentence in both directions (`text`, and `ids` with the blanks [X], the "
         "subject, and [Y], the object) and the weights of the joint score.\n\n```python\n"
-        f"{_script(about, asked)}```\n\n`symprompt import FOLDER --out RUN` makes "
-        "a run of it again, to ask both ways; where this folder is on the hub, `symprompt ask "
-        "OWNER/NAME --relation RELATION --subject TEXT` does without.\n"
-        + (
-            "\nThe model comes with symprompt: its folder is `symprompt/models/shipped` in the "
-            "package; name it as `base`.\n"
-            if base == SHIPPED
-            else ""
-        )
+        f"{_script(about, asked)}```\n"
+        + card_end(base, "ask OWNER/NAME --relation RELATION --subject TEXT", "to ask both ways")
     )
 
 

@@ -26,6 +26,7 @@ HELD = "run"
 """Where an exported folder keeps what the run has beside what it learned."""
 WHOLE = "a whole run"
 """What the folder of a run that no other library can express says that it holds."""
+_SHIPPED = "shipped"
 _MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
 
@@ -261,6 +262,26 @@ def card_head(
     return f"---\n{lines}---\n"
 
 
+def card_end(base: str, command: str, what: str) -> str:
+    """Return what a card ends with: how symprompt takes the folder.
+
+    Args:
+        base: the model.
+        command: of a run that is on the hub.
+        what: for.
+    """
+    text = (
+        f"\n`symprompt import FOLDER --out RUN` makes a run of it again, {what}; where this folder "
+        f"is on the hub, `symprompt {command}` does without.\n"
+    )
+    if base == _SHIPPED:
+        text += (
+            "\nThe model comes with symprompt: its folder is `symprompt/models/shipped` in the "
+            "package; name it as `base`.\n"
+        )
+    return text
+
+
 def is_model_name(base: str) -> bool:
     """Return whether a model's name is the hub's: no path of this machine, nor the packaged one."""
-    return _MODEL.fullmatch(base) is not None and not Path(base).exists() and base != "shipped"
+    return _MODEL.fullmatch(base) is not None and not Path(base).exists() and base != _SHIPPED
