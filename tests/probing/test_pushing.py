@@ -301,7 +301,9 @@ def test_files_that_are_small_for_the_hub_go_into_the_commit(
     # The way of huggingface's library with its own storage protocol installed.
     hub.lfs = (".never",)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
-    monkeypatch.setenv("HF_TOKEN", hub.writer)
+    # The token is that of hf auth login.
+    Path(constants.HF_TOKEN_PATH).parent.mkdir()
+    Path(constants.HF_TOKEN_PATH).write_text(hub.writer)
     pushed = symprompt.push_run(finished.folder.path, "capitals")
     assert pushed.name == "me/capitals"
     repo = hub.repos["me/capitals"]

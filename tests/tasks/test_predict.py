@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 
+import symprompt
 from symprompt.config import build
 from symprompt.errors import ConfigError, DataError, RunError, SympromptError
 from symprompt.files.atomic import read_json, read_tensors, write_json, write_tensors
@@ -24,6 +26,7 @@ from symprompt.tasks.patterns.pattern import TASKS
 from symprompt.tasks.predict import CARD, Card, StoredPrompt, TaskRun, predict_file
 from symprompt.tasks.serve import Server
 from symprompt.tasks.train import tune
+from tiny.hub import Hub
 from tiny.labelled import rows_of, write_lines, write_task, write_toy
 from tiny.runs import Call, unfinish
 from tiny.tasks import run_toy
@@ -258,6 +261,25 @@ def test_damaged_files_are_told(
     write_json(run / "symprompt.json", manifest | {"state": "done"})
     with pytest.raises(RunError, match=r"symprompt.json is damaged: state is 'done'"):
         predict_file(run, data / "val.jsonl", device="cpu")
+
+
+def test_a_run_through_a_pattern_is_on_the_hub_as_it_is(
+    made: Made, hub: Hub, family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", hub.writer)
+    run = made("mp")
+    pushed = symprompt.push_run(run, "me/rte")
+    assert "answers through a pattern" in pushed.why_whole
+    repo = hub.repos["me/rte"]
+    text = repo.commits[repo.branches["main"]]["README.md"].decode()
+    records = Folder(run).manifest.records
+    listed = [own.metric_value for own in ModelCard(text).data.eval_results]
+    assert sorted(listed) == sorted(round(own.value, 2) for own in records)
+    pairs = [(row["premise"], row["hypothesis"]) for row in rows_of("rte")]
+    options: dict[str, Any] = {"device": "cpu", "model": str(family_folder("bert"))}
+    found = symprompt.load("me/rte")
+    assert isinstance(found, TaskRun)
+    assert found.predict(pairs, **options).rows == TaskRun.load(run).predict(pairs, **options).rows
 
 
 def test_tables_have_runs_through_patterns(made: Made) -> None:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+import symprompt
 from symprompt import cli
 from symprompt.config import build, shipped_configs
 from symprompt.engine.loop import Loop, Progress
@@ -473,6 +474,10 @@ def test_a_mixture_shares_a_prefix_and_then_parts(
     }
     history = Folder(tmp_path / "run/shared").read_json("history.json")
     assert set(history["epochs"][0]["dev"]) == {"conll2003", "conll2004"}
+    with pytest.raises(RunError, match=r"holds the runs of several tasks; push one .*/conll2003\."):
+        symprompt.push_run(tmp_path / "run", "me/entities", dry_run=True)
+    pushed = symprompt.push_run(tmp_path / "run/conll2003", "me/entities", dry_run=True)
+    assert "run/prompt.safetensors" in pushed.files
     prefixes = []
     for name in ("conll2003", "conll2004"):
         folder = Folder(tmp_path / "run" / name)
