@@ -250,12 +250,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A terminal or pipe that cannot show a character gets its code, not a traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    if not words or words[0] in ("-h", "--help"):
-        print(_help())
-        raise SystemExit(0 if words else 2)
-    if words[0] == "--version":
-        print(__version__)
-        return
     try:
         with _stopped_by_signals():
             _run(words)
@@ -274,6 +268,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(words: list[str]) -> None:
+    if not words or words[0] in ("-h", "--help"):
+        print(_help(), flush=True)
+        raise SystemExit(0 if words else 2)
+    if words[0] == "--version":
+        print(__version__)
+        return
     name = _find(words)
     if name is None:
         print(_help(words[0]))

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import compose
 from symprompt.models import LanguageModel
+from symprompt.opening import locate_run
 from symprompt.probing.ask import Askable, Run, rank_objects
 from symprompt.probing.problem import answer_ids
 from symprompt.probing.whole_texts import TextMasking, score_texts
@@ -136,7 +137,7 @@ class PromptedRun(_Ranking):
     shifted to begin just under them. What is no answer of the run is infinitely unlikely.
 
     Args:
-        run: the run's folder.
+        run: the run's folder, or its name on the hub.
         model: where its model is now, if it moved.
         device: auto, cpu, cuda, cuda:N or mps.
     """
@@ -150,7 +151,7 @@ class PromptedRun(_Ranking):
         max_batch_size: int | None = None,
     ) -> None:
         super().__init__()
-        self.run = Run.load(str(run))
+        self.run = Run.load(locate_run(str(run)))
         self.run.check_asking(1)
         self.model, self.torch_device = str(model), _device(device)
 
