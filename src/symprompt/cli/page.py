@@ -53,8 +53,10 @@ def run_serve(flags: ServeFlags) -> None:
     require_server()
     token = _stored_token(Path(flags.token_file)) if flags.token_file else ""
     # With torch.
+    from symprompt.models.loading import silence_transformers
     from symprompt.page.service import Service, serve_runs
 
+    silence_transformers()
     with show_progress() as tick:
         service = Service(flags.runs, model=flags.model, device=flags.device, tick=tick)
     limits = {name: getattr(flags, name) for name in ("batch", "waiting", "seconds", "rate")}
