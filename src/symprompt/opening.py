@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from symprompt.errors import ExchangeError, RunError
 from symprompt.files import hub
-from symprompt.files.atomic import making_folder, read_json, write_json
+from symprompt.files.atomic import making_folder, read_json, write_file, write_json
 from symprompt.files.parquet import require_pyarrow, to_columns, write_parquet
 from symprompt.probing.ask import Run
 from symprompt.probing.exchange import export_prompts, import_prompts
@@ -21,6 +21,7 @@ from symprompt.probing.upgrade import convert_weights
 from symprompt.runs.folder import CONFIG, EXPORTED, FORMAT, MANIFEST, PREDICTIONS, Folder
 from symprompt.runs.sharing import (
     HELD,
+    ON_HUB,
     WHOLE,
     card_figures,
     card_head,
@@ -240,9 +241,12 @@ def push_run(
                 f"{run} holds the runs of several tasks; push one of them: {run}/{inner[0]}."
             )
         folder, why = _prepare(opened, Path(place), base, model, device)
+        branch = "" if revision == hub.MAIN else revision
+        where = f"{name}@{branch}" if branch else name
+        if "/" in name:
+            _name_on_card(folder / "README.md", name, branch)
         sizes = file_sizes(folder)
         called = str(read_json(folder / MANIFEST)["base_model"])
-        where = f"{name}@{revision}" if revision not in ("", hub.MAIN) else name
         made_by = opened.folder.manifest.command
         if dry_run:
             return Pushed(where, "", sizes, made_by, why, called)
@@ -251,6 +255,14 @@ def push_run(
             folder, name, message=message, private=private, revision=revision, overwrite=overwrite
         )
     return Pushed(sent.name, sent.address, sizes, made_by, why, called)
+
+
+def _name_on_card(card: Path, name: str, branch: str) -> None:
+    """Let a card call the folder by its name on the hub."""
+    text = card.read_text(encoding="utf-8")
+    fetched = f"{name} --revision {branch}" if branch else name
+    text = text.replace(f"hf download {ON_HUB}", f"hf download {fetched}")
+    write_file(card, text.replace(ON_HUB, f"{name}@{branch}" if branch else name).encode())
 
 
 def _prepare(
@@ -278,9 +290,9 @@ def _whole_card(run: Folder, why: str) -> str:
     """Return the card of a run that is sent as it is."""
     manifest = run.manifest
     figures, base = card_figures(manifest), Path(manifest.model).name
-    task, verb = "fact-retrieval", "ask OWNER/NAME --relation RELATION --subject TEXT"
+    task, verb = "fact-retrieval", f"ask {ON_HUB} --relation RELATION --subject TEXT"
     if manifest.command == COMMAND:
-        task, verb = "text-classification", "predict OWNER/NAME FILE"
+        task, verb = "text-classification", f"predict {ON_HUB} FILE"
     head = card_head(
         name=f"{manifest.method} on {base}",
         library="symprompt",

@@ -151,6 +151,8 @@ def test_the_card_has_the_figures_that_the_run_stored(
     repo = hub.repos["me/capitals"]
     text = repo.commits[repo.branches["main"]]["README.md"].decode()
     data = ModelCard(text).data
+    assert "`symprompt ask me/capitals --relation RELATION --subject TEXT`" in text
+    assert "`hf download me/capitals --local-dir FOLDER`" in text
     assert (data.library_name, data.base_model) == ("peft", "you/tiny-bert")
     assert {"symprompt", "peft"} <= set(data.tags)
     assert data.datasets == ["facts.csv"]
@@ -199,7 +201,9 @@ def test_what_is_there_is_kept_unless_it_is_said(
     assert "symprompt ask me/capitals@spe" in said.out
     spe = symprompt.load("me/capitals@spe")
     assert spe.ask("in", **question) == finished.ask("in", **question)
-    assert "run/symprompt.json" in repo.commits[repo.branches["spe"]]
+    card = repo.commits[repo.branches["spe"]]["README.md"].decode()
+    assert "hf download me/capitals --revision spe --local-dir" in card
+    assert "symprompt ask me/capitals@spe --relation" in card
     message = assert_one_sentence(call("push", run, "me/capitals", "--revision", "spe"))
     assert "me/capitals@spe is on the hub already" in message
     assert call("push", run, "me/capitals", "--revision", "spe", "--overwrite").code == 0

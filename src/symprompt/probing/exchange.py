@@ -43,7 +43,7 @@ from symprompt.prompts.exchange import (
     write_tokens,
 )
 from symprompt.runs.folder import EXPORTED, MANIFEST, Folder, validated
-from symprompt.runs.sharing import HELD, card_end, card_figures, card_head, require_new
+from symprompt.runs.sharing import HELD, ON_HUB, card_end, card_figures, card_head, require_new
 
 _KIND = "prompts for peft"
 _KEYS = {
@@ -283,7 +283,7 @@ def _readme(run: Run, about: Mapping[str, Any], backbone: LanguageModel) -> str:
         "each relation's sentence in both directions (`text`, and `ids` with the blanks [X], the "
         "subject, and [Y], the object) and the weights of the joint score.\n\n```python\n"
         f"{_script(about, asked)}```\n"
-        + card_end(base, "ask OWNER/NAME --relation RELATION --subject TEXT", "to ask both ways")
+        + card_end(base, f"ask {ON_HUB} --relation RELATION --subject TEXT", "to ask both ways")
     )
 
 

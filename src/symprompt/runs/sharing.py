@@ -26,6 +26,8 @@ HELD = "run"
 """Where an exported folder keeps what the run has beside what it learned."""
 WHOLE = "a whole run"
 """What the folder of a run that no other library can express says that it holds."""
+ON_HUB = "OWNER/NAME"
+"""Where a card says what the folder is called on the hub."""
 _SHIPPED = "shipped"
 _MODEL = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
@@ -267,12 +269,13 @@ def card_end(base: str, command: str, what: str) -> str:
 
     Args:
         base: the model.
-        command: of a run that is on the hub.
+        command: of a run that is on the hub, called ``ON_HUB``.
         what: for.
     """
     text = (
-        f"\n`symprompt import FOLDER --out RUN` makes a run of it again, {what}; where this folder "
-        f"is on the hub, `symprompt {command}` does without.\n"
+        f"\nThe script is run in this folder (from the hub: `hf download {ON_HUB} --local-dir "
+        "FOLDER`). `symprompt import FOLDER --out RUN` makes a run of it again, "
+        f"{what}; where this folder is on the hub, `symprompt {command}` does without.\n"
     )
     if base == _SHIPPED:
         text += (

@@ -27,7 +27,7 @@ from symprompt.prompts.exchange import (
     write_peft,
 )
 from symprompt.runs.folder import CONFIG, EXPORTED, Folder
-from symprompt.runs.sharing import HELD, card_end, card_figures, card_head, require_new
+from symprompt.runs.sharing import HELD, ON_HUB, card_end, card_figures, card_head, require_new
 from symprompt.tasks.config import TuneConfig
 from symprompt.tasks.predict import CARD, Card, StoredPattern, StoredPrompt, TaskRun
 from symprompt.tasks.trainables import Adapters
@@ -152,7 +152,7 @@ def _readme(run: TaskRun, about: Mapping[str, Any]) -> str:
         f"{head}\n# {about['task']} by {about['method']} for {Path(about['base_model']).name}\n\n"
         f"{figures}. The adapter is of the model's body; `head.safetensors` is the layer on its "
         f"states, `symprompt.json` names its labels.\n\n```python\n{script}```\n"
-        + card_end(about["base_model"], "predict OWNER/NAME FILE", "to predict")
+        + card_end(about["base_model"], f"predict {ON_HUB} FILE", "to predict")
     )
 
 
