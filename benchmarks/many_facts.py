@@ -155,9 +155,9 @@ def draw(found: list[dict[str, Any]], figure: str) -> None:
     titles = ("CPU seconds", "peak MiB")
     for axis, key, title in zip(axes, ("seconds", "MiB"), titles, strict=True):
         for name in ("check", "train", "ask"):
-            points = [(own["facts"], own[name][key]) for own in found if name in own]
+            points = [(own["facts"] / 1000, own[name][key]) for own in found if name in own]
             axis.plot(*zip(*points, strict=True), marker="o", label=name)
-        axis.set(xscale="log", xlabel="facts", ylabel=title, ylim=(0, None))
+        axis.set(xlabel="thousands of facts", ylabel=title, xlim=(0, None), ylim=(0, None))
     axes[0].legend(frameon=False)
     drawn.savefig(figure, metadata={"Date": None} if figure.endswith("svg") else None)
 
