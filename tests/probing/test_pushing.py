@@ -279,6 +279,7 @@ def test_a_name_that_cannot_be_fetched_is_one_sentence(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     template = "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("waited"))
     said = ask("you/nothing")
     assert "the hub, where it may be a run's name, cannot be reached ([Errno 111]" in said
 

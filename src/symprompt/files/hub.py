@@ -174,7 +174,19 @@ def fetch_file(name: str, file: str) -> Path:
 
     plain, revision = split_name(name)
     with fetching(name, file):
+        require_answer(plain, file, revision)
         return Path(hf_hub_download(plain, file, revision=revision or None))
+
+
+def require_answer(name: str, file: str, revision: str = "") -> None:
+    """Ask the hub once for a file that is not in its cache, and raise what its library raises.
+
+    The library would ask again and again for half a minute before it gives up.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+
+    if try_to_load_from_cache(name, file, revision=revision or None) is None:
+        get_hf_file_metadata(hf_hub_url(name, file, revision=revision or None))
 
 
 def fetch_folder(name: str, commit: str, patterns: Sequence[str]) -> Path:
