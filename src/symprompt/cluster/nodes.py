@@ -282,7 +282,7 @@ class RayExecutor(Executor):
                 note = self._beat(attempt)
                 if note:
                     yield Event(attempt.job.name, "progress", note)
-                elif time.monotonic() - attempt.since > self.machine.patience:
+                elif time.monotonic() - attempt.since > self._limit(attempt.begun):
                     del running[ref]
                     ray.cancel(ref, force=True)
                     event = self._give_up(attempt)
@@ -291,11 +291,19 @@ class RayExecutor(Executor):
                         waiting.appendleft(attempt.job)
             if any(attempt.begun for attempt in running.values()):
                 moved = time.monotonic()
-            elif time.monotonic() - moved > 2 * self.machine.patience:
+            elif time.monotonic() - moved > 2 * self._limit(False):
                 raise RunError(
-                    f"no job found a place on the Ray cluster for {2 * self.machine.patience} s "
+                    f"no job found a place on the Ray cluster for {2 * self._limit(False):.0f} s "
                     f"(each needs {_shown(needs)}); look at it with ray status."
                 )
+
+    def _limit(self, begun: bool) -> float:
+        """Return after how many seconds without a word an attempt is given up.
+
+        One that has not begun may wait for Ray to start a process, on a busy machine for long.
+        """
+        patience = self.machine.patience
+        return patience if begun else max(patience, _ANSWER_SECONDS)
 
     def _ask_board(self) -> Mapping[str, Mapping[str, Any]]:
         """Return how far attempts are, as far as it is known.
@@ -324,7 +332,8 @@ class RayExecutor(Executor):
             return self._again(attempt, why)
         # Others are at work there. It is no attempt, and any node will do now.
         self._trouble[attempt.job.name].nodes.clear()
-        return Event(attempt.job.name, "progress", f"it found no place for {patience} s and waits")
+        waited = f"it found no place for {self._limit(False):.0f} s and waits"
+        return Event(attempt.job.name, "progress", waited)
 
     def _begin(
         self, order: Any, job: Job, nodes: Sequence[Mapping[str, Any]], device: str
