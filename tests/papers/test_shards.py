@@ -185,6 +185,20 @@ def test_the_command_asks_by_jobs(
         assert "questions in " in said
     assert seen == [(Machine(jobs=2, threads=1, devices=("cpu",)), "symprompt.papers.worker")]
     assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+    out = tmp_path / "three.jsonl"
+    code, said, _ = call(*words, "--out", out, "--dry-run")
+    assert code == 0
+    assert "0 done:" in said
+    assert "no estimate: no shard is done." in said
+    assert not streaming.shards_of(out).exists()
+    monkeypatch.setattr(shards, "make_executor", lambda *_: Stopping(2))
+    # Ctrl-C: what is done stays, and is counted on.
+    code, _, error = call(*words, "--out", out, "--jobs", 2)
+    assert code == 130
+    assert "the same command goes on" in error
+    code, said, _ = call(*words, "--out", out, "--dry-run", "--jobs", 3)
+    assert "2 done:" in said
+    assert "of work, one by one." in said
     code, _, error = call(*words, "--jobs", 2)
     assert code == 2
     assert "go with --out" in error

@@ -178,6 +178,7 @@ def test_the_command_prints_the_table(
     code, said, _ = call(*words, "--seeds", "1,2", "--dry-run")
     assert "4 runs, 2 of them done" in said
     assert said.count(" about ") == 2
+    assert said.count(" GiB of memory") == 2
     assert "of work in runs like those that are done" in said
     code, said, _ = call("table", Path(settings.out) / "results.json", "--format", "markdown")
     assert code == 0

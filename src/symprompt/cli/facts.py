@@ -19,12 +19,13 @@ from symprompt.cli.flags import (
 )
 from symprompt.cli.output import print_json, show_streamed
 from symprompt.cli.page import require_server, show_runs
+from symprompt.cluster.machine import Jobs
 from symprompt.errors import ConfigError
 from symprompt.facts import SPLITS, check, load_facts, load_subjects, uhn
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import show_progress
 from symprompt.models import load_vocabulary
-from symprompt.papers.shards import AskShard, ask_shards
+from symprompt.papers.shards import AskShard, ask_shards, describe_shards, plan_asking
 from symprompt.probing.answer_tables import question_table
 from symprompt.probing.ask import Run, ask_template
 from symprompt.probing.coherency import measure_coherency
@@ -83,10 +84,10 @@ def run_ask(flags: AskFlags) -> None:
     if flags.out:
         _ask_file(flags)
         return
-    if flags.want or flags.overwrite or flags.as_given:
+    if flags.want or flags.overwrite or flags.as_given or flags.dry_run:
         raise ConfigError(
-            "--want, --overwrite, --on, --jobs and what is said of jobs go with --out; name the "
-            "file to write."
+            "--want, --overwrite, --dry-run, --on, --jobs and what is said of jobs go with --out; "
+            "name the file to write."
         )
     subjects = (
         load_subjects(Path(flags.file), flags.columns) if flags.file else [flags.subject or ""]
@@ -119,6 +120,10 @@ def _ask_file(flags: AskFlags) -> None:
     names = ("relation", "want", "columns", "top", "model", "device")
     options: Any = {name: getattr(flags, name) for name in names}
     jobs = flags.as_given
+    if flags.dry_run:
+        config = AskShard(run=flags.run, file=flags.file, out=flags.out, **options)
+        show("\n".join(describe_shards(plan_asking(config, jobs or Jobs()))))
+        return
     with show_progress() as tick:
         if jobs is None:
             options |= {"overwrite": flags.overwrite, "tick": tick}

@@ -161,6 +161,8 @@ class PredictFlags(Jobs, DeviceFlag, MovedModel, JsonFlag, MaxTokens):
     on with by the same command after a kill, bad rows listed by line in OUT.bad.jsonl."""
     overwrite: bool = False
     """Write --out even if the file is there; start anew where a broken run had other settings."""
+    dry_run: bool = False
+    """With --out: print the shards that --jobs and --on would make, with times by those done."""
     dtype: str = "auto"
     """auto (bfloat16 on CUDA, else float32), float32 or bfloat16."""
 
@@ -209,6 +211,8 @@ class AskFlags(Jobs, DeviceFlag, JsonFlag):
     .parquet (a line for each answer; Parquet needs pyarrow)."""
     overwrite: bool = False
     """Write --out even if the file is there; start anew where a broken run had other settings."""
+    dry_run: bool = False
+    """With --out: print the shards that --jobs and --on would make, with times by those done."""
     top: Positive = 10
     """How many answers."""
     words: bool = False

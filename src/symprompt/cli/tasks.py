@@ -9,10 +9,11 @@ from typing import Any
 
 from symprompt.cli.flags import PredictFlags, TuneFlags
 from symprompt.cli.output import print_json, show_streamed
+from symprompt.cluster.machine import Jobs
 from symprompt.errors import ConfigError, counted
 from symprompt.files.progress import show_progress
 from symprompt.files.reading import decode_text, parse_row
-from symprompt.papers.shards import PredictShard, predict_shards
+from symprompt.papers.shards import PredictShard, describe_shards, plan_predicting, predict_shards
 from symprompt.report.printing import show
 from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
@@ -46,10 +47,10 @@ def run_predict(flags: PredictFlags) -> None:
     if flags.out and not flags.json and isinstance(given, Path) and run.streams(given):
         _predict_stream(run, given, flags)
         return
-    if flags.as_given:
+    if flags.as_given or flags.dry_run:
         raise ConfigError(
-            "--on, --jobs and what is said of jobs go with --out and a table or lines of text; "
-            "leave them out."
+            "--dry-run, --on, --jobs and what is said of jobs go with --out and a table or lines "
+            "of text; leave them out."
         )
     with show_progress() as tick:
         found = run.predict(
@@ -83,6 +84,10 @@ def _predict_stream(run: TaskRun, file: Path, flags: PredictFlags) -> None:
     names = ("columns", "model", "device", "dtype", "max_tokens", "probabilities")
     options: Any = {name: getattr(flags, name) for name in names}
     jobs = flags.as_given
+    if flags.dry_run:
+        config = PredictShard(run=flags.run, file=str(file), out=flags.out, **options)
+        show("\n".join(describe_shards(plan_predicting(config, jobs or Jobs()))))
+        return
     with show_progress() as tick:
         if jobs is None:
             options |= {"overwrite": flags.overwrite, "tick": tick}

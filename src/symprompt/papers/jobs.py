@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 from symprompt.cluster.executor import Event, Executor, make_executor
 from symprompt.config import flatten
 from symprompt.errors import ConfigError, RunError, SympromptError
-from symprompt.files.atomic import write_file, write_json
+from symprompt.files.atomic import read_json, write_file, write_json
 from symprompt.files.progress import Tick, silent
 from symprompt.models import SHIPPED
 from symprompt.models.loading import Source, find_model, fingerprint
@@ -34,6 +34,7 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 Config = RunConfig | TuneConfig | PatternRunConfig
 AnySettings = TypeVar("AnySettings")
 WORKER = "symprompt.papers.worker"
+TIMES = "times.json"
 _STATES_SECONDS = 2.0
 
 
@@ -317,11 +318,16 @@ def run_plan(
     return outcome, files
 
 
+def load_times(out: Path) -> dict[str, Any]:
+    """Return how long each run in a folder took, and how much memory, as far as it is known."""
+    return dict(read_json(out / TIMES)) if (out / TIMES).is_file() else {}
+
+
 class _States:
-    """What becomes of jobs, in a file that ``symprompt runs`` reads."""
+    """What becomes of jobs, in files that ``symprompt runs`` and ``--dry-run`` read."""
 
     def __init__(self, jobs: Sequence[Job], out: Path) -> None:
-        self._path, self._written = out / JOBS, 0.0
+        self._path, self._written, self._times = out / JOBS, 0.0, out / TIMES
         self._runs = {job.name: os.path.relpath(job.config.out, out) for job in jobs}
         self._states = dict.fromkeys(self._runs, "waiting")
         self._write()
@@ -329,7 +335,9 @@ class _States:
     def take(self, event: Event) -> None:
         """Take what is told of a job."""
         before = self._states.pop(event.job, "")
-        if event.kind != "done":
+        if event.kind == "done":
+            write_json(self._times, load_times(self._times.parent) | {event.job: event.about})
+        else:
             kind = "running" if event.kind == "progress" else "failed"
             self._states[event.job] = f"{kind}: {event.note}"
         goes_on = event.kind == "progress" and before.startswith("running")

@@ -11,11 +11,19 @@ from typing import Any
 
 from symprompt.cluster.executor import Executor
 from symprompt.errors import RunError, counted
-from symprompt.files.atomic import read_json, to_json, write_file
+from symprompt.files.atomic import to_json, write_file
 from symprompt.files.progress import Tick, duration, silent
 from symprompt.papers.bear import bear_page, make_bear_plan
 from symprompt.papers.fact_jobs import make_fact_plan
-from symprompt.papers.jobs import Job, Outcome, Plan, load_metrics, run_plan
+from symprompt.papers.jobs import (
+    TIMES,
+    Job,
+    Outcome,
+    Plan,
+    load_metrics,
+    load_times,
+    run_plan,
+)
 from symprompt.papers.ptuning import draw_ptuning, ptuning_sections
 from symprompt.papers.ptuning_v2 import draw_v2, v2_sections
 from symprompt.papers.records import Entries, load_entries, load_results
@@ -43,7 +51,6 @@ _COLUMNS = (
     'Columns headed "published" are the paper\'s own figures, printed for other models; all '
     "others are our measurements."
 )
-TIMES = "times.json"
 _PAGES = ("report.md", "report.html", "results.json", "figures", LOCK)
 
 
@@ -174,7 +181,7 @@ def _task_page(paper: TaskPaper, entries: Entries, outcome: Outcome, out: Path) 
 def _write_times(plan: AnyPlan, outcome: Outcome) -> Path:
     """Write how long every run took, apart from the tables, which are the same whenever made."""
     path = Path(plan.out) / TIMES
-    times: dict[str, Any] = read_json(path) if path.is_file() else {}
+    times = load_times(Path(plan.out))
     for job in plan.jobs:
         if job.finished:
             stages = {"stages": load_metrics(job.config)["seconds"]}
@@ -196,9 +203,10 @@ def show_plan(plan: Plan[Any]) -> None:
         begun = "begun" if Folder(job.config.out).has(CONFIG) else ""
         state, guess = "done" if job.finished else begun, ""
         if not job.finished and (job.model, job.row) in known:
-            seconds, gib = known[job.model, job.row]
+            seconds, host, gib = known[job.model, job.row]
             left += seconds
-            guess = f"about {duration(seconds)}" + (f", {gib:.1f} GiB of a GPU" if gib else "")
+            guess = f"about {duration(seconds)}" + (f", {host:.1f} GiB of memory" if host else "")
+            guess += f", {gib:.1f} GiB of a GPU" if gib else ""
         unknown += not (job.finished or guess)
         show(f"  {job.name:<48} {state:<6}{guess}".rstrip())
     for name, why in plan.missing.items():
@@ -209,20 +217,22 @@ def show_plan(plan: Plan[Any]) -> None:
         show(f"no estimate for {counted(unknown, 'run')}: no run of the row on its model is done.")
 
 
-def _measured(plan: Plan[Any], done: Sequence[Job]) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return seconds and peak memory of the finished runs by model and row, their means."""
-    path = Path(plan.out) / TIMES
-    times: dict[str, Any] = read_json(path) if path.is_file() else {}
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+def _measured(
+    plan: Plan[Any], done: Sequence[Job]
+) -> dict[tuple[str, str], tuple[float, float, float]]:
+    """Return mean seconds and peak memory, the machine's and a GPU's, of finished runs by row."""
+    times = load_times(Path(plan.out))
+    found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for job in done:
         about = times.get(job.name, {})
         stages = sum(Folder(job.config.out).manifest.seconds.values())
         seconds = about.get("seconds", stages)
-        found.setdefault((job.model, job.row), []).append((seconds, about.get("peak_gib", 0.0)))
+        peaks = about.get("host_gib", 0.0), about.get("peak_gib", 0.0)
+        found.setdefault((job.model, job.row), []).append((seconds, *peaks))
     return {
-        key: (fmean(seconds), max(peaks))
+        key: (fmean(seconds), max(hosts), max(gpus))
         for key, own in found.items()
-        for seconds, peaks in [tuple(zip(*own, strict=True))]
+        for seconds, hosts, gpus in [tuple(zip(*own, strict=True))]
     }
 
 

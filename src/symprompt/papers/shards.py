@@ -20,9 +20,9 @@ import torch
 from symprompt.cluster.executor import Executor, make_executor
 from symprompt.cluster.machine import Jobs, Machine
 from symprompt.config import Count, Positive, Several, settings
-from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.errors import ConfigError, DataError, RunError, counted
 from symprompt.files.atomic import part_of, read_json, write_json
-from symprompt.files.progress import Tick, silent
+from symprompt.files.progress import Tick, duration, silent
 from symprompt.files.stream import (
     BLOCK,
     Format,
@@ -180,10 +180,10 @@ def done_file(config: ShardConfig) -> Path:
 def make_shard(run: Run | TaskRun, config: AnyShard, *, tick: Tick) -> None:
     """Make one piece, or go on with it; what was counted is written last."""
     made, outcome = config.make(run, tick=tick)  # type: ignore[arg-type]
-    counted = {name: getattr(made, name) for name in ("rows", "bad", "tally")}
-    counted |= {"metrics": outcome.metrics, "notes": outcome.notes}
-    counted["device"] = torch.device(config.device).type
-    write_json(done_file(config), counted)
+    told = {name: getattr(made, name) for name in ("rows", "bad", "tally")}
+    told |= {"metrics": outcome.metrics, "notes": outcome.notes}
+    told |= {"device": torch.device(config.device).type, "seconds": made.seconds}
+    write_json(done_file(config), told)
 
 
 def ask_shards(
@@ -206,12 +206,15 @@ def ask_shards(
     Raises:
         SympromptError: one clear sentence.
     """
+    return _asking(config, jobs).run(overwrite, executor, tick)[0]
+
+
+def _asking(config: AskShard, jobs: Jobs) -> _Work:
     run = Run.load(config.run)
     asked = {name: getattr(config, name) for name in ("relation", "want", "columns", "top")}
     reader, _ = read_questions(run, config.file, config.out, **asked)
     about = {"run": run.folder.digest, "device": config.device, **asked}
-    work = _Work(config, jobs, reader, answer_format(), {"command": "ask", **about}, "asking")
-    return work.run(overwrite, executor, tick)[0]
+    return _Work(config, jobs, reader, answer_format(), {"command": "ask", **about}, "asking")
 
 
 def predict_shards(
@@ -226,18 +229,52 @@ def predict_shards(
 
     See ``ask_shards``.
     """
+    work, run = _predicting(config, jobs)
+    done, pieces = work.run(overwrite, executor, tick)
+    notes = dict.fromkeys(note for piece in pieces for note in piece["notes"])
+    alone = pieces[0]["metrics"] if len(pieces) == 1 else {}
+    metrics = alone or tallied_figures(run.stored, done.tally)
+    return done, Outcome(metrics, [], tuple(notes))
+
+
+def _predicting(config: PredictShard, jobs: Jobs) -> tuple[_Work, TaskRun]:
     run = TaskRun.load(config.run)
     reader = run.reader(config.file, config.columns, probabilities=config.probabilities)
     require_parquet(Path(config.out))
     names = ("device", "columns", "dtype", "max_tokens", "probabilities")
     about = {"run": run.folder.digest, **{name: getattr(config, name) for name in names}}
     form = prediction_format(config.probabilities)
-    work = _Work(config, jobs, reader, form, {"command": "predict", **about}, "predicting")
-    done, pieces = work.run(overwrite, executor, tick)
-    notes = dict.fromkeys(note for piece in pieces for note in piece["notes"])
-    alone = pieces[0]["metrics"] if len(pieces) == 1 else {}
-    metrics = alone or tallied_figures(run.stored, done.tally)
-    return done, Outcome(metrics, [], tuple(notes))
+    return _Work(config, jobs, reader, form, {"command": "predict", **about}, "predicting"), run
+
+
+def plan_asking(config: AskShard, jobs: Jobs) -> list[ShardJob]:
+    """Return the jobs that ``ask_shards`` would make or has made; nothing is written."""
+    return _asking(config, jobs).plan()
+
+
+def plan_predicting(config: PredictShard, jobs: Jobs) -> list[ShardJob]:
+    """Return the jobs that ``predict_shards`` would make or has made; nothing is written."""
+    return _predicting(config, jobs)[0].plan()
+
+
+def describe_shards(jobs: Sequence[ShardJob]) -> list[str]:
+    """Return the shards in a few lines, and how long those to come may take by those done."""
+    done = [read_json(done_file(job.config)) for job in jobs if job.finished]
+    rows, left = (
+        sum(job.config.rows for job in jobs if job.finished == finished)
+        for finished in (True, False)
+    )
+    lines = [f"{counted(len(jobs), 'shard')} of {counted(rows + left, 'row')}, {len(done)} done:"]
+    rate = sum(piece["seconds"] for piece in done) / rows if rows else 0.0
+    for job in jobs:
+        state = "done" if job.finished else ""
+        guess = f"about {duration(rate * job.config.rows)}" if rate and not state else state
+        lines.append(f"  {job.name} {job.config.rows:>9,} rows  {guess}".rstrip())
+    if rate and left:
+        lines.append(f"about {duration(rate * left)} of work, one by one.")
+    elif left:
+        lines.append("no estimate: no shard is done.")
+    return lines
 
 
 class _Work:
@@ -302,6 +339,16 @@ class _Work:
             ),
             pieces,
         )
+
+    def plan(self) -> list[ShardJob]:
+        """Return the jobs, as they were cut before or would be now."""
+        path = self.folder / PLAN
+        stored = read_json(path) if path.is_file() else {}
+        if stored.get("about") == self.about:
+            shards = stored["shards"]
+        else:
+            shards = [asdict(shard) for shard in self.reader.cut()]
+        return [self._job(number, shard) for number, shard in enumerate(shards, 1)]
 
     def _check(self, overwrite: bool) -> None:
         """Refuse a file that is there, or was begun in another way; write nothing."""

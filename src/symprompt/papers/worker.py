@@ -41,6 +41,11 @@ from symprompt.tasks.config import load_pattern_config, load_tune_config
 from symprompt.tasks.predict import TaskRun
 from symprompt.tasks.train import Session, tune
 
+try:
+    import resource
+except ImportError:  # no POSIX
+    resource = None  # type: ignore[assignment]
+
 Tell = Callable[[Mapping[str, Any]], None]
 LOADERS: dict[str, Callable[[str], Config | AnyShard]] = {
     "train": load_config,
@@ -97,8 +102,11 @@ class Worker:
                 train(config, resume=True, tick=tick, backbone=self.load(config))
         else:
             tune(config, resume=True, tick=tick, session=self._session)
-        about = {"seconds": round(time.perf_counter() - begun, 2), "device": self.device}
-        about["peak_gib"] = _peak_gib(self.device)
+        about: dict[str, Any] = {
+            "seconds": round(time.perf_counter() - begun, 2),
+            "device": self.device,
+        }
+        about |= {"peak_gib": _peak_gib(self.device), "host_gib": _host_gib()}
         self.tell({"job": name, "kind": "done", "about": about})
 
     def answer(self, order: Mapping[str, str], *, patience: float = 0.0) -> bool:
@@ -207,6 +215,14 @@ def _peak_gib(device: str) -> float:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     return round(peak, 2)
+
+
+def _host_gib() -> float:
+    """Return the most memory that this process has held; 0 where the system does not say."""
+    if resource is None:
+        return 0.0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _GIB, 2)
 
 
 def serve(worker: Worker, inbox: queue.Queue[str]) -> None:
