@@ -252,7 +252,7 @@ def test_a_run_stopped_at_any_stage_resumes_to_the_same_numbers(
     ("method", "prompt"),
     [
         (METHOD, {"encoder": "bilstm"}),
-        ({**METHOD, "vectors": "shared", "negatives": 2}, {"encoder": "bilstm"}),
+        ({**METHOD, "vectors": "shared"}, {"encoder": "bilstm"}),
         ({"name": "ptuning"}, {"encoder": "mlp"}),
     ],
     ids=str,
