@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -150,7 +151,15 @@ def test_a_cluster_that_is_not_there_is_told_soon(
         def is_initialized(self) -> bool:
             return False
 
+        def init(self, **_: object) -> None:
+            raise ConnectionError("Failed to connect.")
+
     monkeypatch.setitem(sys.modules, "ray", Ray())  # type: ignore[arg-type]
     made = executor.make_executor(tmp_path, Machine(on="localhost:1"), "odd_worker")
-    with pytest.raises(RunError, match=r"no Ray answers at localhost:1: .*Connection refused"):
+    with pytest.raises(RunError, match=r"no Ray answers at localhost:1: .*Connection refused\.$"):
         list(made.run([]))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+        made = executor.make_executor(tmp_path, Machine(on=place), "odd_worker")
+        with pytest.raises(RunError, match=r"Failed to connect; if it asks for a token, set RAY"):
+            list(made.run([]))

@@ -460,16 +460,20 @@ class RayExecutor(Executor):
             options["object_store_memory"] = _STORE_BYTES
         else:
             options["address"] = on
+        reached = False
         try:
             if self._address is not None:
                 # Ray itself would try for minutes.
                 socket.create_connection(self._address, _END_SECONDS).close()
+                reached = True
             with _importable():
                 ray.init(**options)
         except Exception as error:  # Ray's errors here have no base of their own
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             what = "Ray cannot be started here" if on == "ray" else f"no Ray answers at {on}"
-            raise RunError(f"{what}: {first.rstrip('.')}.") from error
+            # Something is there, and Ray does not say so where a token is wrong.
+            hint = "; if it asks for a token, set RAY_AUTH_MODE and RAY_AUTH_TOKEN as it has them"
+            raise RunError(f"{what}: {first.rstrip('.')}{hint if reached else ''}.") from error
         for number, handler in kept.items():
             signal.signal(number, handler)
         try:
