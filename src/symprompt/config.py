@@ -310,10 +310,21 @@ def read_toml(path: Path) -> dict[str, Any]:
     return found
 
 
-def load(kind: type[T], name: str | Path) -> T:
+GONE: Mapping[str, Any] = {
+    "method.negatives": 0,
+    "method.negatives_weight": 1.0,
+    "method.negatives_every": 1,
+}
+"""Keys that configs once had, and their defaults: the configs of stored runs may hold them."""
+
+
+def load(kind: type[T], name: str | Path, *, stored: bool = False) -> T:
     """Load a config of any kind by its shipped name or its path.
 
     The block ``published`` holds papers' numbers and is no part of the config.
+
+    Args:
+        stored: it is that of a run, and may hold keys that are gone.
 
     Raises:
         ConfigError: no such config, one for another command, not TOML, an unknown key or a bad
@@ -329,6 +340,9 @@ def load(kind: type[T], name: str | Path) -> T:
             f"are {', '.join(key for key in table if key in TABLES[theirs])}."
         )
     table.pop(PUBLISHED, None)
+    for outer, _, inner in (key.partition(".") for key in GONE if stored):
+        if isinstance(table.get(outer), dict):
+            table[outer].pop(inner, None)
     try:
         return build(kind, table)
     except ConfigError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from symprompt import Run
 from symprompt.errors import RunError
 from symprompt.files import atomic
 from symprompt.probing.results import load_combination
-from symprompt.runs.folder import FORMAT, MANIFEST, Folder
+from symprompt.runs.folder import CONFIG, FORMAT, MANIFEST, Folder
 from tiny.runs import Call, Killed, Make, unfinish
 
 WEIGHTS = {
@@ -166,3 +167,21 @@ def test_the_command_converts_all_runs_of_a_folder(
     assert json.loads(said.out)["changed"][str(old)] == []
     said = call("runs", "upgrade", str(tmp_path / "nothing"))
     assert (said.code, "holds no runs" in said.err) == (2, True)
+
+
+def test_keys_that_are_gone_or_new_have_their_defaults(
+    present: Path, tmp_path: Path, make: Make
+) -> None:
+    place = tmp_path / "run"
+    shutil.copytree(present, place)
+    text = (place / CONFIG).read_text()
+    older = text.replace("[method]\n", "[method]\nnegatives = 0\nnegatives_weight = 1.0\n")
+    older = re.sub(r"(?m)^(terms|evidence|cross_folds|second) = .*\n", "", older)
+    assert older.count("\n") < text.count("\n")
+    (place / CONFIG).write_text(older)
+    check(place, present)
+    config = make(place, method={"vectors": "separate", "choose_weight": "dev-fit"})
+    assert Folder(place).differing_keys(config) == []
+    (place / CONFIG).write_text(older.replace("negatives = 0", "negatives = 4"))
+    assert Folder(place).differing_keys(config) == ["method.negatives"]
+    check(place, present)

@@ -340,7 +340,7 @@ def run_config(folder: Folder) -> RunConfig:
     from symprompt.probing.config import RunConfig
 
     try:
-        return folder.read(CONFIG, partial(load, RunConfig), "train")
+        return folder.read(CONFIG, partial(load, RunConfig, stored=True), "train")
     except ConfigError as error:
         raise RunError(f"{folder.path} holds no readable run: {error}") from error
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from symprompt.config import incidental_keys, read_toml, to_toml
+from symprompt.config import GONE, flat_fields, incidental_keys, read_toml, to_toml
 from symprompt.errors import BusyError, ConfigError, RunError, SympromptError
 from symprompt.files import atomic
 
@@ -316,11 +316,27 @@ class Folder:
         return self.read(CONFIG, parse, "flat")
 
     def differing_keys(self, config: object) -> list[str]:
-        """Return the keys in which a config differs from the stored one; not incidental ones."""
-        left_out = incidental_keys(type(config))
+        """Return the keys in which a config differs from the stored one; not incidental ones.
+
+        A key that one of them does not know, as another version has it, has its default there.
+        """
+        left_out, fields = incidental_keys(type(config)), flat_fields(type(config))
         stored, wanted = self.config_keys(), _flat(tomllib.loads(to_toml(config)))
+
+        def default(key: str) -> Any:
+            if key not in fields:
+                return GONE.get(key)
+            value = fields[key].get_default(call_default_factory=True)
+            return list(value) if isinstance(value, tuple) else value
+
         keys = [*wanted, *(key for key in stored if key not in wanted)]
-        return [key for key in keys if key not in left_out and stored.get(key) != wanted.get(key)]
+        return [
+            key
+            for key in keys
+            if key not in left_out
+            and (stored[key] if key in stored else default(key))
+            != (wanted[key] if key in wanted else default(key))
+        ]
 
     def settings(self) -> dict[str, Any]:
         """Return the stored config without the keys in which the same run may differ."""
