@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from symprompt.tasks.serve import Server as Server
     from symprompt.tasks.train import tune as tune
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # What is public, by the module it stands in; loaded when it is first used.
 _PUBLIC = {
