@@ -14,7 +14,8 @@ def test_resume_is_named_only_where_it_is_a_flag(
 ) -> None:
     with pytest.raises(SystemExit):
         cli.main([*command.split(), "--help"])
-    flag = "--resume" in capsys.readouterr().out
+    # A line of its own, not a word of the text above.
+    flag = "\n  --resume" in capsys.readouterr().out
     assert ("--resume" in how_to_go_on([*command.split(), "more"])) == flag
 
 
