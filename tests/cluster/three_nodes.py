@@ -56,7 +56,8 @@ def make_settings(model: str, data: str, out: Path, **changes: Any) -> FactSetti
         models=(f"toy={model}",),
         methods=METHODS,
         seeds=(34, 35),
-        epochs=60,
+        # Training is to take longer than what lies between two beats, a second.
+        epochs=120,
         draws=50,
         pool=0,
         threads=1,
@@ -214,22 +215,22 @@ def main() -> None:
     # Joined once for all but the last, so that processes of the nodes need not start anew.
     ray.init(cluster.address, log_to_driver=False, logging_level="error")
     notes: list[str] = []
-    lost = others[0]
+    by_id = {node.node_id: node for node in others}
 
     def kill_in_training() -> None:
-        """Kill a node as soon as a job trains on it."""
+        """Kill a node other than the head as soon as a job trains on it."""
         while "killed" not in told:
             time.sleep(0.05)
             for beat in base.glob("nodes/logs/*/*.json"):
                 with suppress(OSError):
                     seen = json.loads(beat.read_text())
                     stage, _, far = seen["note"].partition(" ")
-                    if seen["node"] != lost.node_id or stage != "training":
+                    if seen["node"] not in by_id or stage != "training" or "killed" in told:
                         continue
                     done, total = map(int, far.split("/"))
-                    if done < total / 2:
+                    if done < 0.7 * total:
                         told["killed"] = f"toy/{beat.stem}"
-                        kill_node(cluster, lost)
+                        kill_node(cluster, by_id[seen["node"]])
 
     threading.Thread(target=kill_in_training, daemon=True).start()
     settings = make_settings(model, data, base / "nodes", on=cluster.address, patience=60)
