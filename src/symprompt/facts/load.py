@@ -433,9 +433,9 @@ def read_question(
     if row.get("relation") or not relation:
         relation = text_in(row, ("relation",), path, number, one_line=True)
     keys = OBJECT_KEYS
-    if want != "subjects" and (want or any(row.get(key) for key in SUBJECT_KEYS)):
+    if want != "subjects" and (want or any(map(row.get, SUBJECT_KEYS))):
         keys = SUBJECT_KEYS
-    elif not want and not any(row.get(key) for key in OBJECT_KEYS):
+    elif not want and not any(map(row.get, OBJECT_KEYS)):
         raise DataError(
             f"{path}, line {number}: there is neither a subject nor an object to ask about, only "
             f"{shorten(row, 200)}; fill one in, or name the columns with --columns."

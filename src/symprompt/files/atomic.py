@@ -20,6 +20,8 @@ from safetensors import SafetensorError, safe_open
 from symprompt.errors import RunError
 from symprompt.files.reading import refuse_pipe
 
+_to_line = json.JSONEncoder(ensure_ascii=False).encode
+
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
@@ -116,7 +118,7 @@ def to_json(value: Any) -> bytes:
 
 def to_json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Return rows as JSON, one a line."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    return "".join(_to_line(row) + "\n" for row in rows).encode()
 
 
 def read_json(path: Path) -> Any:
@@ -135,7 +137,7 @@ def read_json(path: Path) -> Any:
 def write_json_lines(target: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows as JSON, one a line and one at a time."""
     with replacing(target) as part, part.open("w", encoding="utf-8", newline="\n") as stream:
-        stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        stream.writelines(_to_line(row) + "\n" for row in rows)
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:

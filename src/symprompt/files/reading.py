@@ -32,8 +32,9 @@ SPLIT_NAMES: dict[str, Split] = {
 }
 """What splits are called in columns and in names of files."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_ODD_IN_LINE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+"""Half characters and control characters."""
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile(r"[ \t]+")
 _BREAKS = ("#doc", "#begin", "#end")
@@ -361,14 +362,14 @@ def load_sentences(path: Path) -> Iterator[Sentence]:
 
 def find_column(row: Row, names: Sequence[str], path: Source, number: int) -> str:
     """Return which of several spellings of a column a row has, or refuse it."""
-    found = next((name for name in names if name in row), None)
-    if found is None:
-        raise DataError(
-            f"{path}, line {number}: there is no column {' or '.join(map(repr, names))}, only "
-            f"{shorten(list(row), 200)}"
-            f"{likely_cause(list(row)) or '; name the column that holds it with --columns'}."
-        )
-    return found
+    for name in names:
+        if name in row:
+            return name
+    raise DataError(
+        f"{path}, line {number}: there is no column {' or '.join(map(repr, names))}, only "
+        f"{shorten(list(row), 200)}"
+        f"{likely_cause(list(row)) or '; name the column that holds it with --columns'}."
+    )
 
 
 def read_columns(
@@ -427,21 +428,22 @@ def text_in(
             f"{path}, line {number}: {column!r} is {shorten(value)}, but only text is allowed; "
             "put it in quotes."
         )
-    if not value.strip():
+    text = value.strip()
+    if not text:
         raise DataError(
             f"{path}, line {number}: {column!r} is empty; fill it in or remove the line."
         )
+    if not (_ODD_IN_LINE if one_line else _SURROGATE).search(value):
+        return text
     if _SURROGATE.search(value):
         raise DataError(
             f"{path}, line {number}: {column!r} is {shorten(value)}, which holds half a character "
             "(a surrogate); correct it."
         )
-    if one_line and _CONTROL.search(value):
-        raise DataError(
-            f"{path}, line {number}: {column!r} is {shorten(value)}, but tabs, line breaks and "
-            "other control characters are not allowed; remove them."
-        )
-    return value.strip()
+    raise DataError(
+        f"{path}, line {number}: {column!r} is {shorten(value)}, but tabs, line breaks and other "
+        "control characters are not allowed; remove them."
+    )
 
 
 def number_in(row: Row, column: str, path: Source, number: int) -> float:

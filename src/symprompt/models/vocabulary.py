@@ -66,6 +66,7 @@ class Vocabulary:
         self.unknown_id = tokenizer.unk_token_id
         self._read: dict[str, list[int]] = {}
         self._words: dict[bool, list[int]] = {}
+        self._texts: dict[int, str] = {}
         self.prefix, self.suffix = self._frame()
 
     def __len__(self) -> int:
@@ -234,5 +235,7 @@ class Vocabulary:
 
     def text(self, token: int) -> str:
         """Return a token as a person reads it, word-start marks removed."""
-        shown: str = self.tokenizer.decode([token], skip_special_tokens=False)
-        return shown.strip()
+        if token not in self._texts:
+            shown: str = self.tokenizer.decode([token], skip_special_tokens=False)
+            self._texts[token] = shown.strip()
+        return self._texts[token]
