@@ -1,6 +1,7 @@
 """Questions a second of ``symprompt ask RUN --file``, beside the model's own rate.
 
-Questions are drawn from the run's own facts, all relations mixed. The model's own rate is that of
+Questions are drawn from the run's own facts, all relations mixed, each name's last word taken from
+another subject, so that most names are new to the tokenizer. The model's own rate is that of
 the passes alone, over the same questions already laid out: the forward passes of the object prompt
 and, where the run asks back, of the subject prompt for K candidates. The stream's rate counts
 reading the file, tokenising, the passes, ranking and writing; the model is loaded before.
@@ -18,6 +19,7 @@ import random
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ import torch
 from measuring import wait
 
 from symprompt import Run, ask_file
+from symprompt.accel import compiling
 from symprompt.files.stream import BLOCK
 from symprompt.probing.ask import Askable, Sentences
 from symprompt.probing.evaluate import query_passes
@@ -41,12 +44,24 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=1)
     parser.add_argument("--out", default="answers.jsonl", help="its ending is the format")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compile", action="store_true", help="compile, however few questions")
     parser.add_argument("--profile", action="store_true", help="what the stream spends time on")
     flags = parser.parse_args()
     run = Run.load(flags.run)
     names = list(load_card(run.folder)["relations"])
     facts = [fact for own in load_facts(run.folder).relations for fact in own.all()]
-    drawn = random.Random(0).choices(facts, k=flags.questions)
+    generator = random.Random(0)
+    drawn = [
+        replace(fact, subject=" ".join([*fact.subject.split()[:-1], other.subject.split()[-1]]))
+        for fact, other in zip(
+            generator.choices(facts, k=flags.questions),
+            generator.choices(facts, k=flags.questions),
+            strict=True,
+        )
+    ]
+    if flags.compile:
+        compiling.PAYS_AFTER = 0
+    run.load_backbone(flags.model, flags.device).accelerate()
     question = run.question(names, flags.model, flags.device, lambda *_: None)
     blocks = []
     for start in range(0, len(drawn), BLOCK):

@@ -25,12 +25,14 @@ from symprompt.files.stream import (
 )
 from symprompt.probing.ask import Answer, Askable, Ranked, Run, rank_objects, subjects_of
 from symprompt.probing.methods.base import method_class
-from symprompt.probing.results import SUBJECT, load_card, run_config
+from symprompt.probing.results import SECOND, SUBJECT, load_card, load_combination, run_config
 
 Want = Literal["", "objects", "subjects"]
 _OBJECTS_AT_ONCE = 64
 """So many objects of a relation are asked back together."""
 _DIGITS = 6
+_BYTES_A_QUESTION = 24
+"""About how long a row of a table of questions is."""
 _FORM: dict[str, type] = {
     "line": int,
     "relation": str,
@@ -94,6 +96,9 @@ def ask_file(
         run, file, out, relation=relation, want=want, columns=columns, top=top
     )
     asker = Asker(run, relation, want, roles, top, model, device, tick, reader.path)
+    backbone = run.load_backbone(model, device, tick)
+    # By the size of the whole file, so that its shards are computed alike.
+    backbone.accelerate(tokens=reader.size / _BYTES_A_QUESTION * asker.tokens_a_question)
     about = {
         "command": "ask",
         "run": run.folder.digest,
@@ -101,7 +106,7 @@ def ask_file(
         "want": want,
         "columns": roles,
         "top": top,
-        "device": run.load_backbone(model, device, tick).device.type,
+        "device": backbone.device.type,
     }
     return stream(
         reader,
@@ -177,6 +182,13 @@ class Asker:
             run.require_subject_prompt()
         except ConfigError as error:
             self._no_subjects = str(error)
+
+    @property
+    def tokens_a_question(self) -> int:
+        """About how many tokens are read for a question; see ``probing.train``."""
+        combination = load_combination(self.run.folder)
+        prompts = len({SUBJECT, SECOND} & combination.weights.keys()) if combination else 0
+        return 16 * (1 + 3 * prompts * (self.run.folder.manifest.details.get("k") or 0))
 
     def _askable(self, place: int) -> tuple[Askable, int]:
         """Return what asks a relation, and the relation's place in it."""
