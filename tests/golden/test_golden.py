@@ -18,9 +18,10 @@ from freeze import HERE, MACHINE, load, this_machine
 EXACT = True
 """Compare to the bit where torch and the CPU are those the golden runs were made with."""
 
-AMPLIFYING = ("tune-", "predict-", "embed-layers")
-"""Many steps at high rates, or a sum over layers, amplify the last bit: by more than 1e-4 from one
-kind of CPU to another. There these flows are compared by what they give, not by how much."""
+AMPLIFYING = ("tune-", "predict-", "embed-layers", "lpaqa")
+"""Many steps at high rates, a sum over layers, or a fit that ends once its loss is within 1e-3 of
+the smallest (a step sooner or later) amplify the last bit: by more than 1e-4 from one kind of CPU
+to another. There these flows are compared by what they give, not by how much."""
 
 
 @pytest.fixture(scope="session")
