@@ -73,6 +73,7 @@ from symprompt.runs.folder import Folder
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+JOINT = "joint"
 _TOKENS, _SCORE, _SOUND = "tokens", "object score", "sound"
 Backbones = dict[tuple[str, str, str], LanguageModel]
 """The model that was loaded last, by name, device and dtype."""
@@ -651,15 +652,14 @@ class Ranked:
     Attributes:
         tokens: [n, m] answers; -1 is none.
         object_score: [n, m].
-        joint: [n, j] of the first j <= m; None where there are no terms.
-        terms: [n, j] by name, the subject score among them.
+        others: [n, m] by name, NaN of answers that were not re-ranked: the joint score and its
+            terms, the subject score among them; empty where there are no terms.
         plain: whether object scores are log-probabilities.
     """
 
     tokens: Array
     object_score: Array
-    joint: Array | None
-    terms: Mapping[str, Array]
+    others: Mapping[str, Array]
     plain: bool
 
     def rows(self, text: Callable[[int], str]) -> Iterator[list[Answer]]:
@@ -668,24 +668,20 @@ class Ranked:
         Args:
             text: gives an answer as people read it.
         """
-        scores, terms = self.object_score.tolist(), {k: v.tolist() for k, v in self.terms.items()}
-        back = terms.pop(SUBJECT, None)
-        joint = [[]] * len(scores) if self.joint is None else self.joint.tolist()
-        for row, tokens in enumerate(self.tokens.tolist()):
-            yield [
-                Answer(
-                    text(token),
-                    scores[row][at],
-                    back[row][at] if back is not None and at < len(joint[row]) else None,
-                    joint[row][at] if at < len(joint[row]) else None,
-                    {name: own[row][at] for name, own in terms.items()}
-                    if at < len(joint[row])
-                    else {},
-                    math.exp(scores[row][at]) if self.plain else None,
-                )
-                for at, token in enumerate(tokens)
-                if token >= 0
-            ]
+        columns = {name: own.tolist() for name, own in self.others.items()}
+        for row, (tokens, scores) in enumerate(
+            zip(self.tokens.tolist(), self.object_score.tolist(), strict=True)
+        ):
+            answers = []
+            for at, (token, score) in enumerate(zip(tokens, scores, strict=True)):
+                if token < 0:
+                    continue
+                own = {name: column[row][at] for name, column in columns.items()}
+                own = {name: value for name, value in own.items() if not math.isnan(value)}
+                chance = math.exp(score) if self.plain else None
+                back, joint = own.pop(SUBJECT, None), own.pop(JOINT, None)
+                answers.append(Answer(text(token), score, back, joint, own, chance))
+            yield answers
 
 
 @torch.no_grad()
@@ -702,6 +698,7 @@ def rank_objects(
     problem, method = question.problem, question.method
     size = int(problem.allowed.sum(1).max())
     asked = min(question.k, size) if question.weights else 0
+    within = question.config.method.within
     width = min(max(asked, top), size)
     parts: list[dict[str, Tensor]] = []
     order: list[np.ndarray] = []
@@ -712,11 +709,14 @@ def rank_objects(
         scores = sentences.permitted(scores, rows, problem.allowed)
         object_score, tokens, sound = top_k_later(scores, width)
         first = tokens[:, :asked]
+        if within:
+            near = object_score[:, :asked] >= object_score[:, :1] - within
+            first = first.masked_fill(~near, -1)
         found = {_TOKENS: tokens, _SCORE: object_score, _SOUND: sound.expand(len(rows))}
         relation = sentences.object_prompt.relation
         for name, own in question.terms.items():
             index = send(torch.from_numpy(rows), own.device)
-            found[name] = own[relation[index][:, None], first]
+            found[name] = own[relation[index][:, None], first.clamp(min=0)]
         if COPY in question.weights:
             copy = send(torch.from_numpy(sentences.copy[rows, None]), first.device)
             found[COPY] = (first == copy).float()
@@ -732,6 +732,13 @@ def rank_objects(
             found[SECOND] = method.subject_scores(
                 sentences, rows, first, question.vectors, max_tokens=problem.max_tokens, second=True
             ).float()
+        if asked:
+            # Those that are not re-ranked have no such scores.
+            found |= {
+                name: own.masked_fill(first < 0, torch.nan)
+                for name, own in found.items()
+                if name in question.weights
+            }
         parts.append(found)
         order.append(rows)
         done += len(rows)
@@ -758,25 +765,25 @@ def rank_objects(
 def _order(
     question: Askable, relations: np.ndarray, found: dict[str, Array], asked: int, top: int
 ) -> Ranked:
-    """Put the first candidates into the order of their joint scores."""
+    """Put the candidates that are re-ranked first, in the order of their joint scores."""
     tokens, scores = found.pop(_TOKENS), found.pop(_SCORE)
     plain = question.problem.spelling is None
     if not asked:
-        return Ranked(tokens[:, :top], scores[:, :top], None, {}, plain)
+        return Ranked(tokens[:, :top], scores[:, :top], {}, plain)
     joint = scores[:, :asked]
     for name, term in found.items():
         weight = question.weights.get(name)
         joint = joint_scores(joint, term, weight=0.0 if weight is None else weight[relations])
-    order = np.argsort(-joint, axis=1, kind="stable")
-    moved = np.concatenate(
-        [order, np.arange(asked, tokens.shape[1])[None].repeat(len(order), 0)], 1
-    )
-    moved, order = moved[:, :top], order[:, :top]
+    beyond = ((0, 0), (0, tokens.shape[1] - asked))
+    others = {
+        name: np.pad(own, beyond, constant_values=np.nan)
+        for name, own in {JOINT: joint, **found}.items()
+    }
+    order = np.argsort(-np.nan_to_num(others[JOINT], nan=-np.inf), axis=1, kind="stable")[:, :top]
     return Ranked(
-        np.take_along_axis(tokens, moved, 1),
-        np.take_along_axis(scores, moved, 1),
-        np.take_along_axis(joint, order, 1),
-        {name: np.take_along_axis(own, order, 1) for name, own in found.items()},
+        np.take_along_axis(tokens, order, 1),
+        np.take_along_axis(scores, order, 1),
+        {name: np.take_along_axis(own, order, 1) for name, own in others.items()},
         plain,
     )
 

@@ -107,6 +107,10 @@ class MethodConfig:
     k: Common[Positive] = 15
     """How many candidates are re-ranked (equation 8); also how many are stored. A relation with
     fewer answers has all of them."""
+    within: Amount = 0.0
+    """Re-rank of these K only those whose object score is at most this far below the first one's (a
+    difference of log-probabilities); 0 takes all K. Few remain where the answer is clear, many
+    where it is not."""
     weight: Amount = 0.8
     """Weight of the subject score when re-ranking (lambda in equation 10)."""
     train_weight: Amount = 0.8

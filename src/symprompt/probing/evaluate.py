@@ -72,6 +72,7 @@ def predict(
     allowed: Tensor,
     k: int,
     max_tokens: int,
+    within: float = 0.0,
     tick: Tick = silent,
     stage: str = "asking",
 ) -> Predictions:
@@ -80,6 +81,7 @@ def predict(
     Args:
         allowed: [relation, v] bool, the answers each relation may give.
         k: candidates per fact.
+        within: how far below the first one the others may score, see ``MethodConfig``.
 
     Returns:
         Predictions in the order of the facts.
@@ -88,7 +90,8 @@ def predict(
     passes = query_passes(method, sentences, k if method.has_subject_prompt else 0, max_tokens)
     done = 0
     for rows in passes:
-        parts.append(_predict_rows(method, sentences, rows, vectors, allowed, k, max_tokens))
+        found = _predict_rows(method, sentences, rows, vectors, allowed, k).near(within)
+        parts.append(_score_rows(method, sentences, rows, vectors, found, max_tokens))
         done += len(rows)
         tick(stage, done, len(sentences), "")
     found = Predictions.concatenate(parts)
@@ -105,12 +108,14 @@ def predict_splits(
     *,
     splits: Sequence[Split] = ASKED,
     prior: bool = False,
+    within: float = 0.0,
 ) -> dict[Split, Predictions]:
     """Return the predictions of dev and test, and note how long each took.
 
     Args:
         splits: others than these.
         prior: with the template prior of each candidate as a term.
+        within: see ``predict``.
     """
     found: dict[Split, Predictions] = {}
     for split in splits:
@@ -123,6 +128,7 @@ def predict_splits(
                 allowed=problem.allowed,
                 k=k,
                 max_tokens=problem.max_tokens,
+                within=within,
                 tick=tick,
                 stage=f"asking {split}",
             )
@@ -204,24 +210,40 @@ def add_subject_scores(
         method: one with a subject prompt.
         sentences: the facts of the predictions, in their order.
     """
-    subject_score, second = np.zeros_like(found.object_score), np.zeros_like(found.object_score)
-    done = 0
-    for rows in query_passes(method, sentences, found.candidates.shape[1], max_tokens):
-        candidates = torch.from_numpy(found.candidates[rows]).to(method.backbone.device)
-        scores = method.subject_scores(sentences, rows, candidates, vectors, max_tokens=max_tokens)
-        subject_score[rows] = scores.float().cpu().numpy()
-        if method.has_second:
-            again = method.subject_scores(
-                sentences, rows, candidates, vectors, max_tokens=max_tokens, second=True
-            )
-            second[rows] = again.float().cpu().numpy()
+    # Of the terms only the prior is of whoever found the candidates.
+    prior = {name: own for name, own in found.terms.items() if name == PRIOR}
+    found, parts, done = replace(found, terms=prior), list[Predictions](), 0
+    passes = query_passes(method, sentences, found.candidates.shape[1], max_tokens)
+    for rows in passes:
+        own = found.take(rows)
+        parts.append(_score_rows(method, sentences, rows, vectors, own, max_tokens))
         done += len(rows)
         tick(stage, done, len(sentences), "")
-    # Of the terms only the prior is of whoever found the candidates.
-    terms = {name: own for name, own in found.terms.items() if name == PRIOR}
-    if method.has_second:
-        terms[SECOND] = second
-    return replace(found, subject_score=subject_score, terms=terms)
+    order = np.argsort(np.concatenate(passes), kind="stable")
+    return Predictions.concatenate(parts).take(order)
+
+
+def _score_rows(
+    method: Method,
+    sentences: Sentences,
+    rows: np.ndarray,
+    vectors: Vectors,
+    found: Predictions,
+    max_tokens: int,
+) -> Predictions:
+    """Return rows' predictions with their candidates' subject scores, if the method has such."""
+    if not method.has_subject_prompt:
+        return found
+    candidates = torch.from_numpy(found.candidates).to(method.backbone.device)
+
+    def score(second: bool) -> Array:
+        scores = method.subject_scores(
+            sentences, rows, candidates, vectors, max_tokens=max_tokens, second=second
+        )
+        return scores.float().cpu().numpy()
+
+    terms = {**found.terms, SECOND: score(True)} if method.has_second else found.terms
+    return replace(found, subject_score=score(False), terms=terms)
 
 
 def query_passes(method: Method, sentences: Sentences, k: int, max_tokens: int) -> list[np.ndarray]:
@@ -240,25 +262,14 @@ def _predict_rows(
     vectors: Vectors,
     allowed: Tensor,
     k: int,
-    max_tokens: int,
 ) -> Predictions:
+    """Return rows' ranks and candidates by object score."""
     index = torch.from_numpy(rows).to(method.backbone.device)
     gold, relation = sentences.gold[index], sentences.object_prompt.relation[index]
     known = sentences.known[index]
     scores = sentences.permitted(method.scores(sentences, rows, vectors), rows, allowed)
     raw, filtered = ranks(scores, gold), ranks(scores, gold, known)
     object_score, candidates = top_k(scores, k)
-    if method.has_subject_prompt:
-        subject_score = method.subject_scores(
-            sentences, rows, candidates, vectors, max_tokens=max_tokens
-        ).float()
-    else:
-        subject_score = torch.full_like(object_score, torch.nan)
-    terms: dict[str, Tensor] = {}
-    if method.has_second:
-        terms[f"terms/{SECOND}"] = method.subject_scores(
-            sentences, rows, candidates, vectors, max_tokens=max_tokens, second=True
-        ).float()
     is_known = (candidates[:, :, None] == known[:, None, :]).any(2) & (candidates >= 0)
     columns = {
         "relation": relation,
@@ -270,9 +281,8 @@ def _predict_rows(
         "equal_filtered": filtered.equal,
         "candidates": candidates,
         "object_score": object_score,
-        "subject_score": subject_score,
+        "subject_score": torch.full_like(object_score, torch.nan),
         "known": is_known & (candidates != gold[:, None]),
-        **terms,
     }
     return Predictions.from_columns({name: own.cpu().numpy() for name, own in columns.items()})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -294,19 +295,21 @@ class Asker:
 
 def _plain_rows(ranked: Ranked, text: Callable[[int], str]) -> Iterator[list[dict[str, Any]]]:
     """Yield each question's answers as plain values; what was not asked for is left out."""
-    columns: dict[str, list[list[float]]] = {"object_score": _rounded(ranked.object_score)}
-    if ranked.joint is not None:
-        terms = {name: own for name, own in ranked.terms.items() if name != SUBJECT}
-        if SUBJECT in ranked.terms:
-            columns["subject_score"] = _rounded(ranked.terms[SUBJECT])
-        columns |= {"joint": _rounded(ranked.joint)}
-        columns |= {name: _rounded(own) for name, own in terms.items()}
+    first, own = {"object_score": ranked.object_score}, dict(ranked.others)
+    if SUBJECT in own:
+        first["subject_score"] = own.pop(SUBJECT)
+    found = first | own
     if ranked.plain:
-        columns["probability"] = _rounded(np.exp(ranked.object_score.astype(np.float64)))
+        found["probability"] = np.exp(ranked.object_score.astype(np.float64))
+    columns = {name: _rounded(values) for name, values in found.items()}
     for row, tokens in enumerate(ranked.tokens.tolist()):
         yield [
             {"text": text(token)}
-            | {name: own[row][at] for name, own in columns.items() if at < len(own[row])}
+            | {
+                name: value
+                for name, values in columns.items()
+                if not math.isnan(value := values[row][at])
+            }
             for at, token in enumerate(tokens)
             if token >= 0
         ]

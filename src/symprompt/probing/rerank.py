@@ -240,7 +240,10 @@ def rerank_run(
     problem = stored_problem(source, backbone, max_tokens=max_tokens)
     loaded = load_subject_prompt(config, problem)
     seconds: dict[str, float] = {}
-    cut = {split: predictions.first(config.method.k) for split, predictions in found.items()}
+    cut = {
+        split: predictions.first(config.method.k).near(config.method.within)
+        for split, predictions in found.items()
+    }
     asked = loaded.ask(cut, tick=tick, seconds=seconds)
     start_run(folder, "rerank", config, problem, data)
     # The new run is about what the first one was about.

@@ -221,6 +221,24 @@ class Predictions:
             terms={name: term[:, :k] for name, term in self.terms.items()},
         )
 
+    def near(self, within: float) -> Predictions:
+        """Return predictions without candidates that score further below the first; 0 keeps all."""
+        if not within:
+            return self
+        kept = self.object_score >= self.object_score[:, :1] - np.float32(within)
+
+        def cut(own: Array, empty: float = 0) -> Array:
+            return np.where(kept, own, np.array(empty, own.dtype))
+
+        return replace(
+            self,
+            candidates=cut(self.candidates, -1),
+            object_score=cut(self.object_score, -np.inf),
+            subject_score=cut(self.subject_score),
+            known=cut(self.known),
+            terms={name: cut(term) for name, term in self.terms.items()},
+        )
+
     def ranks(self, *, filtered: bool = False) -> Ranks[Array]:
         """Return the ranks by object score."""
         if filtered:

@@ -524,8 +524,8 @@ def train(
     else:
         vectors = _learn(folder, config, problem, method, at_once, tick, seconds)
         k = problem.candidates(config.method.k)
-        prior = config.method.weighs_prior
-        found = predict_splits(method, problem, vectors, k, tick, seconds, prior=prior)
+        prior, own = config.method.weighs_prior, config.method.within
+        found = predict_splits(method, problem, vectors, k, tick, seconds, prior=prior, within=own)
     if subject_prompt is not None:
         found = subject_prompt.ask(found, tick=tick, seconds=seconds)
     held_out = None
@@ -768,9 +768,16 @@ def _cross_fit(
         own = _train(folder, f"{PARTS}/{STATE}", config, folds.problem, method, told)
         vectors = {part: value.detach() for part, value in method.vectors().items()}
         k, asking = problem.candidates(config.method.k), dict[str, float]()
-        prior = config.method.weighs_prior
         (found,) = predict_splits(
-            method, folds.problem, vectors, k, told, asking, splits=("test",), prior=prior
+            method,
+            folds.problem,
+            vectors,
+            k,
+            told,
+            asking,
+            splits=("test",),
+            prior=config.method.weighs_prior,
+            within=config.method.within,
         ).values()
         if config.method.choose_weight == "dev-fit":
             found = add_terms(found, folds.problem, "test", config.method.terms)

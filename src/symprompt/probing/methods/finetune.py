@@ -365,8 +365,10 @@ def _run_stack(
         note["epochs"], note["best_epoch"] = progress.history, training.best_epochs[OBJECT_PART]
     note["seconds"]["training"] = time.perf_counter() - begun
     weights = {name: value.detach() for name, value in method.vectors().items()}
-    prior = config.method.weighs_prior
-    found = predict_splits(method, part, weights, k, tick, note["seconds"], prior=prior)
+    prior, near = config.method.weighs_prior, config.method.within
+    found = predict_splits(
+        method, part, weights, k, tick, note["seconds"], prior=prior, within=near
+    )
     tuning = method.stacked.tuning
     lora = isinstance(tuning, LoraTuning)
     if lora or config.tuning.save_weights:
