@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from symprompt.errors import ConfigError, DataError
+from symprompt.errors import ConfigError, DataError, SympromptError
 from symprompt.files.reading import GivenRows
 from symprompt.tasks.data.examples import (
     Answer,
@@ -368,47 +368,49 @@ def test_labels_of_dev_that_training_does_not_have(tmp_path: Path) -> None:
         DataError, match=r"dev\.conll, line 4: the label 'B-PER' of dev and 1 other"
     ):
         load_task(str(tmp_path), kind="tagging")
-    data = load_task(str(tmp_path), kind="tagging", unseen="keep")
-    assert [(entry.label, entry.line, entry.count) for entry in data.unseen] == [
-        ("B-PER", 4, 1),
-        ("I-PER", 5, 1),
-    ]
-    assert "line 4; 1 in dev" in data.unseen[0].describe()
+
+
+NOTE, STARS = "note,stars\nx,a\n", "text,stars\nx,a\n"
+NONE, MARKS = "text,label\n", "text;label\nx;a\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "error", "message"),
+    [
+        (None, NOTE, ConfigError, r"columns \['note', 'stars'\].*sequence: text, label;"),
+        ("sequence", STARS, ConfigError, r"not all that kind sequence needs .*or by numbers f"),
+        (None, NONE, DataError, r"own\.csv holds no examples; add at least one"),
+        ("sequence", NONE, DataError, r"own\.csv holds no examples; add at least one"),
+        (None, MARKS, ConfigError, "this looks like semicolons between the cells"),
+        ("sequence", MARKS, ConfigError, "this looks like semicolons between the cells"),
+        ("sequence", "text,label\nx,a\ny,b\n", DataError, "cannot be parted"),
+    ],
+)
+def test_one_file_that_says_too_little_is_refused(
+    kind: str | None, text: str, error: type[SympromptError], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        load_task(str(write(tmp_path / "own.csv", text)), kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "message"),
+    [
+        ("sequence", [], "holds no examples"),
+        ("sequence", [{1: "x"}], r"what was given, line 1: there is no column 'text', onl"),
+        ("pair", [{"text": "x"}], "no column 'first', only"),
+    ],
+)
+def test_what_is_no_example_is_refused(kind: str, rows: list[Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load_examples(GivenRows(rows), kind)
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="did you mean 'conll2003'"):
         load_task("conll203", kind="tagging")
-    odd = write(tmp_path / "odd.csv", "note,stars\nx,a\n")
-    with pytest.raises(ConfigError, match=r"columns \['note', 'stars'\].*sequence: text, label;"):
-        load_task(str(odd))
-    odd.write_text("text,stars\nx,a\n")
-    with pytest.raises(
-        ConfigError,
-        match=r"\['text', 'stars'\], not all that kind sequence needs .*or by numbers f",
-    ):
-        load_task(str(odd), kind="sequence")
-    odd.write_text("text,label\n")
-    for kind in (None, "sequence"):
-        with pytest.raises(DataError, match=r"odd\.csv holds no examples; add at least one"):
-            load_task(str(odd), kind=kind)
-    odd.write_text("text;label\nx;a\n")
-    for kind in (None, "sequence"):
-        with pytest.raises(ConfigError, match="this looks like semicolons between the cells"):
-            load_task(str(odd), kind=kind)
-    with pytest.raises(ConfigError, match="only sequence, pair"):
-        load_task(str(tmp_path), kind="regression")
-    path = write(tmp_path / "two.csv", "text,label\nx,a\ny,b\n")
-    with pytest.raises(DataError, match="cannot be parted"):
-        load_task(str(path), kind="sequence")
     with pytest.raises(DataError, match="does not exist"):
         load_examples(tmp_path / "none.jsonl", "sequence")
-    with pytest.raises(DataError, match="holds no examples"):
-        load_examples(write(tmp_path / "none.csv", "text\n"), "sequence")
-    with pytest.raises(DataError, match=r"what was given, line 1: there is no column 'text', onl"):
-        load_examples(GivenRows([{1: "x"}]), "sequence")  # type: ignore[dict-item]
-    with pytest.raises(DataError, match="no column 'first', only"):
-        load_examples(write(tmp_path / "x.jsonl", '{"text": "x"}'), "pair")
 
 
 @pytest.mark.parametrize(
@@ -563,5 +565,3 @@ def test_rare_tags_that_training_does_not_have_are_counted(tmp_path: Path) -> No
     assert [entry.describe() for entry in data.unseen] == [
         f"'PRP' ({tmp_path / 'dev.conll'}, line 1; 1 in dev)"
     ]
-    with pytest.raises(DataError, match="the label 'PRP' of dev does not occur"):
-        load_task(str(tmp_path), unseen="refuse")

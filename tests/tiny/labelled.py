@@ -94,6 +94,10 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def write_task(folder: Path, task: str, *, few: bool = True) -> Path:
     """Write a task's folder: with dev32 (FewGLUE_32dev), or as full SuperGLUE with a test file."""
     rows = rows_of(task)

@@ -126,7 +126,7 @@ def export_onnx(run: TaskRun, folder: str | Path, *, model: str = "") -> Path:
         )
     settings = stored.config.task
     types = takes_types(backbone, settings.segments)
-    sheet = Sheet.make(backbone.vocabulary, max_length=settings.max_length, token_types=types)
+    sheet = Sheet.make(backbone.vocabulary, max_length=settings.max_length, types=types)
     graph = _Graph(tuned, stored.task).eval()
     with making_folder(target) as part:
         backbone.vocabulary.tokenizer.save_pretrained(part)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from symprompt.config import layers_of
 from symprompt.engine.batches import few_widths, make_batches
@@ -118,7 +119,7 @@ class Server:
         lengths = np.concatenate([own.lengths for own in asked.values()])
         owner = np.repeat(list(asked), [len(own) for own in asked.values()])
         place = np.concatenate([np.arange(len(own)) for own in asked.values()])
-        inputs = {task: own.batch().to(self.backbone.device) for task, own in asked.items()}
+        inputs = {task: own.batch(self.backbone.device) for task, own in asked.items()}
         found: dict[str, list[tuple[Tensor, Tensor]]] = {task: [] for task in asked}
         widest = max(int(own.ids.shape[1]) for own in asked.values())
         width = partial(few_widths, widest=widest)
@@ -175,16 +176,12 @@ class Server:
 
 def _side_by_side(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Return prefixes of several lengths as one tensor, and which of its keys are real."""
-    longest = max(int(entry.shape[3]) for entry in states)
-    shape = list(states[0].shape)
-    shape[3] = longest
-    together = states[0].new_zeros(len(states), *shape)
-    visible = torch.zeros(len(states), longest, dtype=torch.bool, device=together.device)
-    for place, entry in enumerate(states):
-        together[place, :, :, :, : entry.shape[3]] = entry
-        visible[place, : entry.shape[3]] = True
-    return together, visible
+    lengths = torch.tensor([entry.shape[3] for entry in states])
+    longest = int(lengths.max())
+    padded = [functional.pad(entry, (0, 0, 0, longest - entry.shape[3])) for entry in states]
+    visible = torch.arange(longest) < lengths[:, None]
+    return torch.stack(padded), visible.to(states[0].device)
 
 
 def _padded(values: Tensor, width: int) -> Tensor:
-    return torch.nn.functional.pad(values, (0, width - values.shape[1]))
+    return functional.pad(values, (0, width - values.shape[1]))

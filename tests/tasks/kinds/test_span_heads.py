@@ -14,6 +14,7 @@ from torch.nn import functional
 from symprompt.tasks.config import HeadConfig, SpanConfig
 from symprompt.tasks.features import Batch
 from symprompt.tasks.kinds.spans import Projection, SpanHead, SpanStates
+from tiny.oracles import generator
 
 WIDTH = 6
 SHAPE = SpanConfig(length=3, hidden=5, candidates=64)
@@ -42,10 +43,6 @@ def make_batch() -> tuple[Tensor, Batch]:
     )
     states = torch.randn(2, 9, WIDTH, generator=generator(3), dtype=torch.float64)
     return states, batch
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def make_head(shape: SpanConfig = SHAPE, relations: int = 0) -> SpanHead:
@@ -80,13 +77,13 @@ def slow_first_layer(project: Projection, representation: list[Tensor]) -> Tenso
 
 def slow_spans(batch: Batch, row: int, length: int) -> list[tuple[int, int, int, int]]:
     """Return every span of a row: first word, words beside it, first and last token."""
-    firsts, lasts = batch.need("firsts")[row].tolist(), batch.need("lasts")[row].tolist()
+    firsts, lasts = batch.targets["firsts"][row].tolist(), batch.targets["lasts"][row].tolist()
     count = sum(token >= 0 for token in firsts)
     return [
         (word, more, firsts[word], lasts[word + more])
         for word in range(count)
         for more in range(length)
-        if word + more < count and batch.need("owned")[row, word]
+        if word + more < count and batch.targets["owned"][row, word]
     ]
 
 
@@ -101,12 +98,12 @@ def test_losses_are_those_of_a_loop_over_spans(boundary: str, summary: str) -> N
     head = make_head(replace(SHAPE, boundary=boundary, summary=summary))
     losses = head.loss(states, batch)
     for row in range(2):
-        gold = {(a, b): c for a, b, c in batch.need("spans")[row].tolist() if c >= 0}
+        gold = {(a, b): c for a, b, c in batch.targets["spans"][row].tolist() if c >= 0}
         total, spans = 0.0, slow_spans(batch, row, 3)
         for word, more, start, end in spans:
             scores = torch.log_softmax(slow_logits(head, states[row], start, end), -1)
             total -= scores[gold.get((word, more), 0)].item()
-        words = int(batch.need("owned")[row].sum())
+        words = int(batch.targets["owned"][row].sum())
         assert losses[row].item() == pytest.approx(total / words, abs=1e-10)
     assert head.weights(batch).tolist() == [3, 2]
 
@@ -161,17 +158,17 @@ def test_pairs_are_scored_as_a_loop_does(boundary: str, summary: str) -> None:
     head = make_head(replace(SHAPE, boundary=boundary, summary=summary, candidates=6), 3)
     plain = make_head(replace(SHAPE, boundary=boundary, summary=summary))
     plain.load_state_dict({k: v for k, v in head.state_dict().items() if k in plain.state_dict()})
-    firsts, lasts = batch.need("firsts"), batch.need("lasts")
+    firsts, lasts = batch.targets["firsts"], batch.targets["lasts"]
     losses = head.loss(states, batch) - plain.loss(states, batch)
     scores = head.scores(states, batch)
     assert scores.shape == (2, 12, 16)
     for row in range(2):
         spans = [
             (label, int(firsts[row, word]), int(lasts[row, word + more]))
-            for word, more, label in batch.need("spans")[row].tolist()
+            for word, more, label in batch.targets["spans"][row].tolist()
             if label >= 0
         ]
-        gold = {(a, b): c for a, b, c in batch.need("pairs")[row].tolist() if c >= 0}
+        gold = {(a, b): c for a, b, c in batch.targets["pairs"][row].tolist() if c >= 0}
         terms = []
         for a, b in itertools.permutations(range(len(spans)), 2):
             found = slow_relation(head, states[row], spans[a], spans[b])
@@ -210,11 +207,11 @@ def test_some_of_the_spans_of_no_class_are_drawn_while_training() -> None:
     head.shape = replace(SHAPE, negatives=0)
     gold = torch.zeros(2, dtype=torch.float64)
     for row, count in enumerate((3, 1)):
-        for word, more, label in batch.need("spans")[row, :count].tolist():
-            start = int(batch.need("firsts")[row, word])
-            end = int(batch.need("lasts")[row, word + more])
+        for word, more, label in batch.targets["spans"][row, :count].tolist():
+            start = int(batch.targets["firsts"][row, word])
+            end = int(batch.targets["lasts"][row, word + more])
             scores = torch.log_softmax(slow_logits(head, states[row], start, end), -1)
-            gold[row] -= scores[label].item() / int(batch.need("owned")[row].sum())
+            gold[row] -= scores[label].item() / int(batch.targets["owned"][row].sum())
     rest = len(slow_spans(batch, 0, 3)) - 3
     share = 2 / rest
     expected = (gold + share * (whole - gold))[0].item()

@@ -24,7 +24,7 @@ from symprompt.tasks.kinds.spans import (
 )
 from symprompt.tasks.predict import CARD, Card, predict_file
 from symprompt.tasks.tables import run_notes
-from tiny.labelled import write_spans, write_toy
+from tiny.labelled import read_lines, write_spans
 from tiny.models import PLAIN_WORDS
 from tiny.oracles import seqeval_scores
 from tiny.tasks import run_toy, tensorise
@@ -136,16 +136,17 @@ def test_every_span_is_in_the_row_that_answers_for_it(
         relations=LabelSet.of_spans(["R"]),
     )
     batch, found = features.batch(), set()
-    base = first_words(features.note("words"))
+    firsts, lasts = batch.targets["firsts"], batch.targets["lasts"]
+    base = first_words(features.notes["words"])
     for row in range(len(features)):
-        own = [entry for entry in batch.need("spans")[row].tolist() if entry[2] >= 0]
+        own = [entry for entry in batch.targets["spans"][row].tolist() if entry[2] >= 0]
         for word, more, label in own:
-            assert batch.need("owned")[row, word]
-            start, end = batch.need("firsts")[row, word], batch.need("lasts")[row, word + more]
+            assert batch.targets["owned"][row, word]
+            start, end = firsts[row, word], lasts[row, word + more]
             assert 0 < start <= end < features.lengths[row] - 1
             at = int(base[row]) + word
             found.add((LABELS.names[label], at, at + more + 1))
-        for one, other, label in batch.need("pairs")[row].tolist():
+        for one, other, label in batch.targets["pairs"][row].tolist():
             assert (label >= 0) == (one >= 0) == (other >= 0)
             assert other == one + 1 or label < 0
     assert found == set(spans) if max_length == 64 else found <= set(spans)
@@ -259,85 +260,11 @@ def test_inner_and_outer_spans_are_counted_apart() -> None:
 # ------------------------------------------------------------------------------------------- runs
 
 
-@pytest.fixture(scope="module")
-def bert(knowing_bert: LanguageModel) -> Path:
-    return Path(knowing_bert.source)
-
-
-@pytest.mark.parametrize(
-    ("method", "span"),
-    [
-        ("ft", {"boundary": "plain", "summary": "attention", "negatives": 6}),
-        ("pt2", {"boundary": "ffn", "summary": "attention"}),
-    ],
-)
-def test_a_run_learns_spans_that_lie_in_one_another(
-    method: str, span: dict[str, Any], bert: Path, tmp_path: Path
-) -> None:
-    data = write_spans(tmp_path / "data")
-    changes = {f"span__{key}": value for key, value in span.items()}
-    run = run_toy(
-        data,
-        bert,
-        tmp_path / "run",
-        "spans",
-        method=method,
-        learning__rate=3e-3 if method == "ft" else 2e-2,
-        learning__epochs=15,
-        span__hidden=32,
-        span__length=3,
-        span__overlaps="nested",
-        task__choose_threshold=True,
-        **changes,
-    )
-    measured = run.metrics["splits"]["test"]
-    assert measured["f1"] > 85
-    assert measured["inner_recall"] > 80
-    found = predict_file(tmp_path / "run", data / "test.jsonl", device="cpu")
-    assert found.metrics == measured
-    assert run.folder.load(CARD, Card)["threshold"] != 0
-    row = json.loads((run.folder.path / "predictions/test.jsonl").read_text().splitlines()[0])
-    assert len(row["prediction"]) == len(row["texts"]) == len(row["odds"])
-
-
-def test_a_run_learns_relations(bert: Path, tmp_path: Path) -> None:
-    data = write_spans(tmp_path / "data", relations=True)
-    run = run_toy(
-        data,
-        bert,
-        tmp_path / "run",
-        "relations",
-        method="ft",
-        learning__rate=3e-3,
-        learning__epochs=15,
-        span__hidden=32,
-        span__length=2,
-        span__candidates=6,
-    )
-    measured = run.metrics["splits"]["test"]
-    assert next(iter(measured)) == "f1"
-    assert measured["f1"] > 80
-    assert measured["given_f1"] > 85
-    assert measured["span_f1"] > 85
-    assert run.folder.load(CARD, Card)["relations"] == ["NULL", "OF"]
-    found = predict_file(tmp_path / "run", data / "test.jsonl", device="cpu")
-    assert found.metrics == measured
-    bare = tmp_path / "bare.jsonl"
-    rows = [json.loads(line) for line in (data / "test.jsonl").read_text().splitlines()]
-    bare.write_text("".join(json.dumps({"words": row["words"]}) + "\n" for row in rows))
-    again = predict_file(tmp_path / "run", bare, device="cpu")
-    assert again.metrics == {}
-    assert [row["prediction"] for row in again.rows] == [row["prediction"] for row in found.rows]
-
-
-def test_spans_are_found_without_their_types(bert: Path, tmp_path: Path) -> None:
-    data = write_toy(tmp_path / "data", "tagging")
-    with pytest.raises(ConfigError, match=r"task\.identify finds spans"):
-        run_toy(data, bert, tmp_path / "no", "tagging", task__identify=True)
+def test_spans_are_found_without_their_types(knowing: Path, tmp_path: Path) -> None:
     data = write_spans(tmp_path / "spans")
     run = run_toy(
         data,
-        bert,
+        knowing,
         tmp_path / "run",
         "spans",
         learning__epochs=12,
@@ -350,14 +277,14 @@ def test_spans_are_found_without_their_types(bert: Path, tmp_path: Path) -> None
     assert run.metrics["splits"]["test"]["f1"] > 80
 
 
-def test_spans_that_are_too_long_are_counted(bert: Path, tmp_path: Path) -> None:
+def test_spans_that_are_too_long_are_counted(knowing: Path, tmp_path: Path) -> None:
     data = write_spans(tmp_path / "data")
     expected = {}
     for split in ("train", "dev", "test"):
-        rows = [json.loads(line) for line in (data / f"{split}.jsonl").read_text().splitlines()]
+        rows = read_lines(data / f"{split}.jsonl")
         expected[split] = sum(end - start > 1 for row in rows for _, start, end in row["spans"])
     run = run_toy(
-        data, bert, tmp_path / "run", "spans", method="ft", learning__epochs=1, span__length=1
+        data, knowing, tmp_path / "run", "spans", method="ft", learning__epochs=1, span__length=1
     )
     assert run.metrics["spans_too_long"] == expected
     assert min(expected.values()) > 0
@@ -371,12 +298,12 @@ def test_spans_that_are_too_long_are_counted(bert: Path, tmp_path: Path) -> None
     ]
 
 
-def test_sentences_that_no_window_shows_whole_are_told(bert: Path, tmp_path: Path) -> None:
+def test_sentences_that_no_window_shows_whole_are_told(knowing: Path, tmp_path: Path) -> None:
     data = write_spans(tmp_path / "data")
     row = json.dumps({"words": ["the"] * 60, "spans": [["LAND", 0, 60]]}) + "\n"
     with (data / "train.jsonl").open("a") as stream:
         stream.write(row)
-    run = run_toy(data, bert, tmp_path / "run", "spans", method="ft", learning__epochs=1)
+    run = run_toy(data, knowing, tmp_path / "run", "spans", method="ft", learning__epochs=1)
     assert run.metrics["cut"] == {"train": 1}
     told = "or no window shows a span or relation whole"
     assert any(note.endswith(f"{told}: 1 of train") for note in run_notes(run.metrics))
@@ -393,6 +320,7 @@ def test_sentences_that_no_window_shows_whole_are_told(bert: Path, tmp_path: Pat
         ({"span": {"overlaps": "some"}}, r"span\.overlaps"),
         ({"span": {"negatives": -1}}, r"span\.negatives is -1"),
         ({"head": {"decoder": "hmm"}}, r"head\.decoder"),
+        ({"head": {"decoder": "crf", "combine": "mean"}}, r"head\.combine"),
     ],
 )
 def test_settings_out_of_range_are_refused(table: dict[str, object], words: str) -> None:
