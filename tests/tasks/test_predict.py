@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from huggingface_hub import ModelCard
 
-import symprompt
 from symprompt.errors import ConfigError, DataError, RunError, SympromptError
 from symprompt.files.atomic import read_json, read_tensors, write_json, write_tensors
 from symprompt.models import LanguageModel
@@ -24,7 +22,6 @@ from symprompt.tasks.patterns.pattern import TASKS
 from symprompt.tasks.predict import CARD, Card, StoredPrompt, TaskRun, predict_file
 from symprompt.tasks.serve import Server
 from symprompt.tasks.train import tune
-from tiny.hub import Hub
 from tiny.labelled import read_lines, rows_of, write_lines, write_task, write_toy
 from tiny.runs import Call, unfinish
 from tiny.tasks import PATTERNS, WORDS, pattern_config, run_toy
@@ -247,25 +244,6 @@ def test_damaged_files_are_told(
         predict_file(run, data / "val.jsonl", device="cpu")
 
 
-def test_a_run_through_a_pattern_is_on_the_hub_as_it_is(
-    made: Made, hub: Hub, family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", hub.writer)
-    run = made("mp")
-    pushed = symprompt.push_run(run, "me/rte")
-    assert "answers through a pattern" in pushed.why_whole
-    repo = hub.repos["me/rte"]
-    text = repo.commits[repo.branches["main"]]["README.md"].decode()
-    records = Folder(run).manifest.records
-    listed = [own.metric_value for own in ModelCard(text).data.eval_results]
-    assert sorted(listed) == sorted(round(own.value, 2) for own in records)
-    pairs = [(row["premise"], row["hypothesis"]) for row in rows_of("rte")]
-    options: dict[str, Any] = {"device": "cpu", "model": str(family_folder("bert"))}
-    found = symprompt.load("me/rte")
-    assert isinstance(found, TaskRun)
-    assert found.predict(pairs, **options).rows == TaskRun.load(run).predict(pairs, **options).rows
-
-
 def test_tables_have_runs_through_patterns(made: Made) -> None:
     runs = [str(made(method)) for method in METHODS]
     records = load_runs(runs).records
@@ -323,16 +301,16 @@ def test_the_command_line_predicts_in_any_precision(call: Call, made: Made, data
 
 
 @pytest.mark.parametrize("method", ["pt2", "pt", "lora", "ft"])
-def test_predictions_for_a_file_are_those_of_the_run(
+def test_predictions_are_written_and_made_of_whole_runs_alone(
     method: str, tagged: Path, tmp_path: Path, family_folder: Callable[[str], Path]
 ) -> None:
     bert, out, file = family_folder("bert"), tmp_path / "p.jsonl", tagged / "test.jsonl"
     run = run_toy(tagged, bert, tmp_path / "run", "tagging", method=method, learning__epochs=2)
     found = predict_file(tmp_path / "run", file, device="cpu", out=str(out))
-    stored = run.folder.read_rows("predictions/test.jsonl")
-    assert [row["prediction"] for row in found.rows] == [row["prediction"] for row in stored]
     assert found.metrics == run.metrics["splits"]["test"]
     assert read_lines(out) == found.rows
+    with pytest.raises(ConfigError, match=r"p\.jsonl exists; choose another --out, or give --ov"):
+        predict_file(tmp_path / "run", file, device="cpu", out=str(out))
     with pytest.raises(RunError, match="learned for another model"):
         predict_file(tmp_path / "run", file, model=str(family_folder("electra")), device="cpu")
     for name in (run.folder.load(CARD, Card)["file"], CARD):

@@ -392,28 +392,6 @@ def test_a_prefix_in_chosen_layers_is_stored_read_and_continued(
     assert not any((tmp_path / name).exists() for name in "cde")
 
 
-@pytest.mark.parametrize("method", ["pt", "pt2", "lora", "ft"])
-def test_the_head_has_a_rate_of_its_own(
-    method: str, knowing: Path, tagged: Path, tmp_path: Path
-) -> None:
-    found = []
-    for epochs, rates in ((1, (1e-2, 1e-9)), (3, (1e-2, 1e-9)), (3, (1e-9, 1e-2))):
-        out = tmp_path / f"{epochs}-{rates[0]}"
-        changes = {"learning__rate": rates[0], "learning__head_rate": rates[1]}
-        run = run_toy(
-            tagged, knowing, out, "tagging", method=method, learning__epochs=epochs, **changes
-        )
-        found.append(run.folder.read_tensors(run.folder.load(CARD, Card)["file"])[0])
-    # The first two runs differ in what is below the head, the first and the last in the head.
-    moved = [
-        {key for key in found[0] if not torch.allclose(found[0][key], other[key], atol=1e-6)}
-        for other in found[1:]
-    ]
-    assert moved[0]
-    assert not any(key.startswith("head.") for key in moved[0])
-    assert any(key.startswith("head.") for key in moved[1])
-
-
 def test_the_part_held_out_chooses_where_there_is_no_test_split(
     knowing: Path, tmp_path: Path
 ) -> None:

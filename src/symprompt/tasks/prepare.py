@@ -57,12 +57,9 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
         raise DataError(f"--data is missing; name {whose}.")
     kind = None if task.kind == "auto" else task.kind
     columns = columns_of(task.columns)
-    if task.name:
-        inside = Path(source, task.name)
-        where = inside if inside.is_dir() else source
-        data = load_task(task.name, where, kind=kind, columns=columns, seed=task.split_seed)
-    else:
-        data = load_task(source, kind=kind, columns=columns, seed=task.split_seed)
+    inside = Path(source, task.name)
+    where = inside if inside.is_dir() else source
+    data = load_task(where, task.name, kind=kind, columns=columns, seed=task.split_seed)
     if task.identify:
         data = identified(data)
     known = KINDS[data.kind].is_labelled

@@ -504,12 +504,8 @@ def gather(
             if kind.per_token:
                 shape[1] = int(features.ids.shape[1])
             found = kept.new_full(shape, -torch.inf if kept.is_floating_point() else 0)
-        if kept.shape[1:] == found.shape[1:]:
-            found[rows] = kept
-        else:
-            found[rows, : kept.shape[1]] = kept
-    if found is None:
-        raise ValueError("no row has been queried")
+        found[rows, : kept.shape[1]] = kept
+    assert found is not None  # no split is without rows
     refuse_nan(bool(broken))
     return found.cpu()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
@@ -633,13 +633,10 @@ def tuning(
         {name: value.detach().clone() for name, value in model.named_parameters()} if joint else {}
     )
     model.requires_grad_(joint)
-    training: PatternTraining | None = None
     try:
-        training = PatternTraining(problem, learning, **options)
-        yield training
+        with closing(PatternTraining(problem, learning, **options)) as training:
+            yield training
     finally:
-        if training is not None:
-            training.close()
         model.requires_grad_(False)
         with torch.no_grad():
             for name, value in model.named_parameters():

@@ -11,7 +11,7 @@ import pytest
 from symprompt.errors import DataError
 from symprompt.tasks.patterns.data import VerbalData, load_verbal
 from symprompt.tasks.patterns.pattern import TASKS
-from tiny.labelled import rows_of, write_lines, write_task
+from tiny.labelled import lines, rows_of, write_lines, write_task
 
 
 @pytest.mark.parametrize("task", list(TASKS))
@@ -140,7 +140,7 @@ def test_a_bad_line_is_named(case: str, tmp_path: Path) -> None:
     assert message in str(caught.value)
 
 
-LINES = "".join(json.dumps(row) + "\n" for row in rows_of("rte")).encode()
+LINES = lines(*rows_of("rte")).encode()
 
 
 @pytest.mark.parametrize(

@@ -355,6 +355,11 @@ class Read:
         self.examples.append(example)
         self.places.append((path, line))
 
+    def wrong(self, what: str) -> DataError:
+        """Return an error about all that was read, which names where it begins."""
+        path, line = self.places[0]
+        return DataError(f"{path}, line {line}: {what}")
+
     def unseen(self, split: str, labels: LabelSet) -> Iterator[Unseen]:
         """Yield the labels that are not known, each with its first place and its count."""
         first: dict[str, Place] = {}

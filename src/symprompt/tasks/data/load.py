@@ -44,18 +44,18 @@ _SPLITS = ("train", "dev", "test")
 
 
 def load_task(
-    name_or_path: str,
-    path: str | Path | None = None,
+    path: str | Path,
+    name: str = "",
     *,
     kind: str | None = None,
     columns: Columns = USUAL,
     seed: int = 0,
 ) -> TaskData:
-    """Load a labelled data set: a standard one by name, or your own by path.
+    """Load a labelled data set: a standard one by name, or your own.
 
     Args:
-        name_or_path: one of ``SETS``, or the path of your own file or folder.
-        path: where a standard set lies; with your own data, nothing.
+        path: your own file or folder, or the folder that holds a standard set.
+        name: one of ``SETS``, or what to call your own.
         kind: what your own examples are; without it their columns say it, and a standard set knows
             it. Sets of entities can be read as "spans" too, CoNLL-2004 as "relations".
         columns: what the columns of your own files are called, if not as usual or by a well-known
@@ -67,18 +67,14 @@ def load_task(
         ConfigError: the arguments do not go together.
 
     Example:
-        >>> data = load_task("rte", "glue/RTE")                    # doctest: +SKIP
+        >>> data = load_task("glue/RTE", "rte")                    # doctest: +SKIP
         >>> data = load_task("reviews.csv", kind="sequence")       # doctest: +SKIP
     """
-    if name_or_path in SETS:
-        if path is None:
-            raise ConfigError(
-                f"{name_or_path} needs the path of the folder that holds its files; give one."
-            )
-        return _load_set(name_or_path, Path(path), kind, seed)
-    own = Path(name_or_path if path is None else path)
+    own = Path(path)
+    if name in SETS:
+        return _load_set(name, own, kind, seed)
     if not own.exists():
-        close = difflib.get_close_matches(name_or_path, SETS, n=1)
+        close = difflib.get_close_matches(name or str(own), SETS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known sets are {', '.join(SETS)}."
         raise DataError(f"{str(own)!r} is no file or folder and no known set; {hint}")
     first = _split_files(own)["train"] if _has_split_files(own) else own
@@ -88,8 +84,7 @@ def load_task(
     # Labels are in the same column everywhere; in other columns there may be anything.
     named = replace(columns, label=known.label, tags=known.tags)
     parts = _read_own(own, kind, named, seed)
-    name = own.stem if path is None else name_or_path
-    data = make_task(kind, name, parts, refuse=not KINDS[kind].rare)
+    data = make_task(kind, name or own.stem, parts, refuse=not KINDS[kind].rare)
     roles = (*KINDS[kind].inputs, KINDS[kind].predicted)
     names = {role: getattr(known, role) for role in roles}
     return replace(
@@ -371,10 +366,9 @@ def _draw_splits(
     """Return the split of each key, drawn by the seed: a tenth is dev and a tenth is test."""
     names = list(dict.fromkeys(keys))
     if len(names) < 3:
-        path, line = whole.places[0]
-        raise DataError(
-            f"{path}, line {line}: {len(names)} {what}(s) cannot be parted into train, dev and "
-            "test; add examples or give files for the splits."
+        raise whole.wrong(
+            f"{len(names)} {what}(s) cannot be parted into train, dev and test; add examples or "
+            "give files for the splits."
         )
     order = np.random.default_rng(derive_seed(*seed)).permutation(len(names))
     tenth = max(1, len(names) // 10)

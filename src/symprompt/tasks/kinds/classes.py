@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.errors import DataError
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.data.classes import read_texts
 from symprompt.tasks.data.examples import NO_LABEL, LabelSet, Read, TextExample
@@ -67,19 +66,15 @@ class Classes(Kind[TextExample, ClassPrediction]):
         labels = LabelSet(tuple(sorted({label for x in train.examples for label in x.labels})))
         scores = [name for name in labels.names if _FRACTION.fullmatch(name)]
         if len(scores) > _SCORES:
-            path, line = train.places[0]
-            raise DataError(
-                f"{path}, line {line}: the labels are {len(labels)} different numbers, such as "
-                f"{scores[0]}, so they are scores and not classes; round them to a few, such as 0 "
-                "to 5."
+            raise train.wrong(
+                f"the labels are {len(labels)} different numbers, such as {scores[0]}, so they are "
+                "scores and not classes; round them to a few, such as 0 to 5."
             )
         missing = sum(not entry.labels for entry in train.examples)
         if missing or len(labels) < 2:
-            path, line = train.places[0]
-            raise DataError(
-                f"{path}, line {line}: training needs a label for every example and at least two "
-                f"different ones, but {missing} have none and {len(labels)} occur; correct the "
-                "file."
+            raise train.wrong(
+                "training needs a label for every example and at least two different ones, but "
+                f"{missing} have none and {len(labels)} occur; correct the file."
             )
         return labels
 

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from symprompt.errors import DataError
 from symprompt.tasks.config import HeadConfig, SpanConfig
 from symprompt.tasks.data.examples import LabelSet, Read, Span, SpanExample
 from symprompt.tasks.data.sentences import read_spans
@@ -90,8 +89,7 @@ class Spans(Kind[SpanExample, SpanPrediction]):
     def _named(self, names: Iterable[str], train: Read, wanted: str) -> LabelSet:
         found = LabelSet.of_spans(names)
         if len(found) < 2:
-            path, line = train.places[0]
-            raise DataError(f"{path}, line {line}: no training example has {wanted}.")
+            raise train.wrong(f"no training example has {wanted}.")
         return found
 
     def tensorise(self, examples: Sequence[SpanExample], sheet: Sheet, target: Target) -> Features:

@@ -70,10 +70,8 @@ class Tags(Kind[TaggedExample, Words]):
         """Return O, and B- and I- of every type of the training examples."""
         labels = LabelSet.of_tags([label for entry in train.examples for label in entry.labels])
         if len(labels) < 2:
-            path, line = train.places[0]
-            raise DataError(
-                f"{path}, line {line}: training needs tags of at least one type, but only O "
-                "occurs; correct the file."
+            raise train.wrong(
+                "training needs tags of at least one type, but only O occurs; correct the file."
             )
         return labels
 
@@ -170,20 +168,19 @@ class WordTags(Tags):
         """Return the tags of the training examples, sorted."""
         tags = [tag for entry in train.examples for tag in entry.labels]
         labels = LabelSet(tuple(sorted(set(tags))))
-        path, line = train.places[0]
         advice = (
             "name the column of tags with --columns tags=pos, or tag_column=1 for a file with a "
             "word to a line."
         )
         if len(labels) < 2:
-            raise DataError(
-                f"{path}, line {line}: training needs at least two different tags, but only "
+            raise train.wrong(
+                "training needs at least two different tags, but only "
                 f"{', '.join(labels.names) or 'nothing'} occurs; {advice}"
             )
         if len(labels) > max(_MOST, len(tags) // 2):
-            raise DataError(
-                f"{path}, line {line}: {len(tags)} words have {len(labels)} different tags, such "
-                f"as {shorten(tags[0])}, so these are hardly tags; {advice}"
+            raise train.wrong(
+                f"{len(tags)} words have {len(labels)} different tags, such as "
+                f"{shorten(tags[0])}, so these are hardly tags; {advice}"
             )
         return labels
 
