@@ -129,7 +129,6 @@ def test_the_tokenizer_frames_as_training_did(
     read = Tokenizer.from_file(str(folder / "tokenizer.json")).encode_batch(list(map(tuple, PAIRS)))
     assert [row.ids for row in read] == features.ids.tolist()
     assert [sum(row.attention_mask) for row in read] == features.lengths.tolist()
-    assert features.types is not None
     for row, types, length in zip(read, features.types, features.lengths, strict=True):
         assert row.type_ids[:length] == types[:length].tolist()
 

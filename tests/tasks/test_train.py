@@ -104,7 +104,7 @@ def test_the_loop_is_adamw_on_the_weighted_mean(schedule: str, warmup: float) ->
         rate=0.03,
         head_rate=0.01,
         weight_decay=0.1,
-        schedule=schedule,  # type: ignore[arg-type]
+        schedule=schedule,
         warmup=warmup,
         clip=0.5,
         batch=8,

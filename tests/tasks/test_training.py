@@ -52,7 +52,6 @@ def plain_loop(
     """The same steps with backward(), one example at a time, and torch's AdamW."""
     model = problem.make_model(recipe.seed)
     network = model.backbone.model.requires_grad_(True)
-    assert model.extra is not None
     matrices = [value for value in network.parameters() if value.dim() > 1]
     others = [value for value in network.parameters() if value.dim() < 2]
     optimizer = torch.optim.AdamW(
@@ -76,7 +75,7 @@ def plain_loop(
         rows = batch_rows(step, len(layout), recipe)
         for row in rows:
             loss = model.loss(layout, torch.tensor([row]), int(layout.ids.shape[2]))
-            (loss.sum() / len(rows)).backward()  # type: ignore[no-untyped-call]
+            (loss.sum() / len(rows)).backward()
         torch.nn.utils.clip_grad_norm_(everything, learning.clip)
         optimizer.step()
         schedule.step()
@@ -238,7 +237,7 @@ def test_a_loss_that_is_no_number_is_told(bert: LanguageModel) -> None:
             step(number)
             training.losses.fill_(torch.nan)
 
-        training.step = broken  # type: ignore[method-assign]
+        training.step = broken
         with pytest.raises(TrainingError, match=r"the loss is nan \(seed 1, rate 0.003\)"):
             training.run(1)
 

@@ -138,4 +138,4 @@ def make_problem(backbone: LanguageModel, **changes: object) -> VerbalProblem:
     config = PatternConfig(
         template=TEXT, words=("Kenya", "Japan"), encoder="bilstm", lstm_hidden=4, max_length=48
     )
-    return VerbalProblem(backbone, make_data(), replace(config, **changes))  # type: ignore[arg-type]
+    return VerbalProblem(backbone, make_data(), replace(config, **changes))

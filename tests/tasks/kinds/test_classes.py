@@ -68,7 +68,6 @@ def test_a_tokenizer_that_frames_pairs_is_followed() -> None:
     features = tensorise("pair", [pair], LabelSet(("a",)), vocabulary, max_length=40, types=True)
     wanted = vocabulary.tokenizer(*pair.texts, return_token_type_ids=True)
     assert real(features, 0) == wanted["input_ids"]
-    assert features.types is not None
     assert features.types[0].tolist() == wanted["token_type_ids"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,12 +133,10 @@ def test_losses_are_those_of_a_loop() -> None:
     assert head.weights(batch).tolist() == [1, 1, 0]
 
 
-def questions() -> list[QuestionExample]:
-    found = []
-    for number, answer in enumerate(["Italy", "old city", "New York", None, "The"]):
-        answers = () if answer is None else (Answer(CONTEXT.index(answer), answer),)
-        found.append(QuestionExample(str(number), "in", CONTEXT, answers))
-    return found
+ASKED = [
+    replace(ask(str(number), answer), question="in")
+    for number, answer in enumerate(["Italy", "old city", "New York", None, "The"])
+]
 
 
 def slow_answers(
@@ -154,10 +153,7 @@ def slow_answers(
         for first in firsts:
             for last in lasts:
                 if first <= last < first + longest:
-                    begin, end = (
-                        features.notes["offsets"][row, first, 0],
-                        features.notes["offsets"][row, last, 1],
-                    )
+                    begin, end = offsets[row, first, 0], offsets[row, last, 1]
                     score = scores[row, first, 0] + scores[row, last, 1]
                     if CONTEXT[begin:end].strip():
                         found[begin, end] = max(score, found.get((begin, end), -np.inf))
@@ -172,7 +168,7 @@ def test_answers_are_those_of_a_slow_search(
 ) -> None:
     monkeypatch.setattr(own, "_CANDIDATES", 4)
     monkeypatch.setattr(own, "_LONGEST", 6)
-    examples = questions()
+    examples = ASKED
     features = tensorise("question", examples, LabelSet(()), vocabulary, max_length=30, stride=8)
     scores = np.random.default_rng(2).normal(size=(*features.ids.shape, 2))
     found = QUESTIONS.decode(scores, features, examples, NO_LABELS, threshold=0.5)
@@ -190,7 +186,7 @@ def test_answers_are_those_of_a_slow_search(
 
 
 def test_a_model_that_allows_nothing_gives_no_answer(vocabulary: Vocabulary) -> None:
-    examples = questions()[:1]
+    examples = ASKED[:1]
     features = tensorise("question", examples, LabelSet(()), vocabulary, max_length=90, stride=8)
     scores = np.full((*features.ids.shape, 2), -np.inf)
     scores[np.arange(len(features)), features.notes["null"]] = 0.0

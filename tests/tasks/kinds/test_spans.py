@@ -57,14 +57,13 @@ def test_conll2004_has_entities_and_relations(tmp_path: Path) -> None:
         (tmp_path / f"{split}.txt").write_text(CONLL04)
     data = load_task(tmp_path, "conll2004", kind="relations")
     example = data.split("dev")[0]
-    assert isinstance(example, SpanExample)
     assert example.spans == (("Peop", 0, 2), ("Loc", 3, 4), ("Org", 5, 6))
     assert example.relations == (Relation("Live_In", 0, 1), Relation("Work_For", 0, 2))
     assert data.labels.names == ("NULL", "Loc", "Org", "Peop")
     assert data.relations.names == ("NULL", "Live_In", "Work_For")
     spans = load_task(tmp_path, "conll2004", kind="spans")
     assert spans.kind == "spans"
-    assert spans.split("test")[0].spans == example.spans  # type: ignore[union-attr]
+    assert spans.split("test")[0].spans == example.spans
     assert load_task(tmp_path, "conll2004").kind == "tagging"
 
 
@@ -441,7 +440,7 @@ def test_candidates_are_the_best_spans_of_a_loop(boundary: str, summary: str) ->
         wanted = []
         for word, more, start, end in slow_spans(batch, row, 3):
             scores = torch.log_softmax(slow_logits(head, states[row], start, end), -1).tolist()
-            label = max((1, 2), key=lambda place, own=scores: own[place])  # type: ignore[misc]
+            label = max((1, 2), key=lambda place, own=scores: own[place])
             wanted.append([word, more, label, scores[label] - scores[0]])
         wanted.sort(key=lambda entry: -entry[3])
         own = [entry for entry in found[row].tolist() if math.isfinite(entry[3])]

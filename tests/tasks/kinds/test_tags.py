@@ -61,7 +61,6 @@ def test_words_keep_their_tags(vocabulary: Vocabulary, every_token: bool) -> Non
     seen: dict[tuple[int, int], list[int]] = {}
     for row in range(len(features)):
         example = examples[features.example[row]]
-        assert isinstance(example, TaggedExample)
         for word in sorted(set(words[row].tolist()) - {-1}):
             places = np.flatnonzero(words[row] == word)
             # All tokens of the word, one after the other, as it reads after a space.
@@ -78,7 +77,6 @@ def test_words_keep_their_tags(vocabulary: Vocabulary, every_token: bool) -> Non
     assert (features.targets["labels"][words < 0] == -100).all()
     assert (~own[words < 0]).all()
     for number, example in enumerate(examples):
-        assert isinstance(example, TaggedExample)
         tags = example.tags or ("?",) * len(example.words)
         for word, tag in enumerate(tags):
             labels = seen.pop((number, word))
@@ -180,7 +178,7 @@ def make_batch() -> tuple[Tensor, Batch]:
 
 
 def make_head(**options: object) -> TagHead:
-    config = replace(HeadConfig(dropout=0.0), **options)  # type: ignore[arg-type]
+    config = replace(HeadConfig(dropout=0.0), **options)
     head = TagHead(WIDTH, NAMES, config, torch.Generator().manual_seed(1)).double()
     with torch.no_grad():
         head.output.weight.mul_(20)

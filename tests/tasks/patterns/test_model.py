@@ -117,7 +117,7 @@ def test_scores_are_those_of_full_passes(
     model = VerbalModel(backbone, encoder)
     logits = partial(slow_logits, backbone, vectors=encoder()[0].double())
     for words, spans in ((SHORT, "together"), (LONG, "together"), (LONG, "one")):
-        writer, layout = laid(backbone, words, spans)  # type: ignore[arg-type]
+        writer, layout = laid(backbone, words, spans)
         found = score_split(model, layout, max_tokens=64)
         wanted = slow_scores(EXAMPLES, writer, logits, spans)
         torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
@@ -159,7 +159,6 @@ def test_the_loss_of_one_token_answers_is_that_of_their_logits(bert: LanguageMod
     rows = torch.arange(len(EXAMPLES))
     width = layout.width_of(np.arange(len(EXAMPLES)))
     losses = model.loss(layout, rows, width).detach()
-    assert isinstance(model.extra, FreeVectors)
     logits = partial(slow_logits, bert, vectors=model.extra()[0].detach())
     wanted = slow_scores(EXAMPLES, writer, logits).log_softmax(1)
     labels = torch.tensor([example.label for example in EXAMPLES])
@@ -177,7 +176,6 @@ def test_a_head_reads_the_first_or_the_last_token(
     hidden = int(backbone.model.config.hidden_size)
     model = VerbalModel(backbone, ClassHead(hidden, 3, seed=0, task="rte"))
     found = score_split(model, layout, max_tokens=1000)
-    assert isinstance(model.extra, ClassHead)
     for row, example in enumerate(EXAMPLES):
         written = writer.write(example)
         ids = torch.tensor([[*written.before, *written.after]])
@@ -241,7 +239,7 @@ def test_half_precision_keeps_the_weights_and_the_last_product_whole(
         encoder = FreeVectors(("rte",), 3, backbone.width, seed=(1, "pattern"))
         model = VerbalModel(backbone, encoder, half=half)
         losses = model.loss(layout, rows, int(layout.ids.shape[2]))
-        losses.sum().backward()  # type: ignore[no-untyped-call]
+        losses.sum().backward()
         found[half] = losses.detach()
         assert losses.dtype == torch.float32
         assert all(value.grad is not None for value in encoder.parameters())
