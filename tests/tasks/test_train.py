@@ -239,7 +239,7 @@ def test_a_class_is_learned_from_the_mean_of_a_texts_windows(knowing: Path, tmp_
         learning__batch=3,
     )
     found = run.metrics["splits"]["test"]["accuracy"]
-    assert found >= 0.9
+    assert found > 90
     assert Folder(out).load(CARD, Card)["features"]["windows"] == "pooled"
     predicted = TaskRun.load(out).predict(data / "test.jsonl", device="cpu")
     assert predicted.metrics["accuracy"] == pytest.approx(found)
