@@ -183,7 +183,6 @@ class Features:
     n rows, t tokens of the longest row. Each kind states which targets and notes it has.
 
     Attributes:
-        examples: the number of examples of the split.
         ids: tokens, padded [n, t].
         lengths: real tokens of each row [n].
         example: which example of the split each row shows, ascending [n].
@@ -194,7 +193,6 @@ class Features:
             those with spans that no row shows whole.
     """
 
-    examples: int
     ids: Ints
     lengths: Ints
     example: Ints
@@ -347,7 +345,6 @@ def something(ids: Sequence[Sequence[int]], vocabulary: Vocabulary) -> list[Sequ
 
 def assemble(
     sheet: Sheet,
-    examples: int,
     example: NDArray[np.int64],
     *parts: Ragged,
     closing: bool = False,
@@ -355,8 +352,7 @@ def assemble(
     """Put special tokens and one part or two into rows; return the column of each part too [n].
 
     Args:
-        examples: how many there are.
-        example: which of them each row shows [n].
+        example: which one each row shows [n].
         closing: end rows with what stands for "no answer" in a causal model.
     """
     count = len(example)
@@ -379,7 +375,7 @@ def assemble(
         later = (places >= second[:, None]) & (places < ends[-1][:, None])
         types = later.astype(np.uint8)
     lengths = ends[-1].astype(np.int32)
-    features = Features(examples, ids, lengths, example.astype(np.int32), types)
+    features = Features(ids, lengths, example.astype(np.int32), types)
     return features, [ends[2 * number] for number in range(len(parts))]
 
 
@@ -419,7 +415,7 @@ def tensorise_sentences(
         parts.append(asked.take(row))
     if sheet.vocabulary.causal:
         parts.reverse()
-    features, columns = assemble(sheet, len(sentences), row, *parts)
+    features, columns = assemble(sheet, row, *parts)
     column, shape = columns[-1 if sheet.vocabulary.causal else 0], features.ids.shape
     words = Ragged(word, start, length).write(np.full(shape, -1, np.int32), column)
     first = Ragged(first_token, start, length).write(np.zeros(shape, np.bool_), column)

@@ -165,15 +165,10 @@ def test_every_span_is_in_the_row_that_answers_for_it(
 # --------------------------------------------------------------------------------------- decoding
 
 
-def make_features_of(examples: int, words: int) -> Features:
-    table = np.tile(np.arange(words, dtype=np.int32), (examples, 1))
-    return Features(
-        examples,
-        table,
-        np.full(examples, words, np.int32),
-        np.arange(examples, dtype=np.int32),
-        notes={"words": table},
-    )
+# A sentence of six words, a token each.
+WORDS = np.arange(6, dtype=np.int32)[None]
+SIX = Features(WORDS, np.array([6]), np.array([0]), notes={"words": WORDS})
+ONE = [SpanExample("a", ("w",) * 6)]
 
 
 def above(prediction: SpanPrediction, threshold: float) -> SpanPrediction:
@@ -199,10 +194,10 @@ CANDIDATES = np.array(
 def test_spans_are_taken_greedily(
     overlaps: Any, threshold: float, wanted: list[tuple[str, int, int]]
 ) -> None:
-    features, target = make_features_of(1, 6), Target(LABELS, span=SpanConfig(overlaps=overlaps))
-    (found,) = KINDS["spans"].decode(CANDIDATES, features, [], target, threshold=threshold)
+    target = Target(LABELS, span=SpanConfig(overlaps=overlaps))
+    (found,) = KINDS["spans"].decode(CANDIDATES, SIX, ONE, target, threshold=threshold)
     assert list(found.spans) == wanted
-    (low,) = KINDS["spans"].decode(CANDIDATES, features, [], target, threshold=LOWEST)
+    (low,) = KINDS["spans"].decode(CANDIDATES, SIX, ONE, target, threshold=LOWEST)
     assert above(low, threshold).spans == found.spans
 
 
@@ -232,9 +227,8 @@ def test_relations_stand_between_taken_spans() -> None:
     scores[0, 3:5, :4] = [[0, 2, 1, 0.0], [4, 0, 2, 0.0]]
     scores[0, 3:, 4:7] = 1
     scores[0, 3, 8] = 2.0
-    features = make_features_of(1, 6)
     names = LabelSet.of_spans(["R"])
-    (found,) = KINDS["relations"].decode(scores, features, [], Target(LABELS, names))
+    (found,) = KINDS["relations"].decode(scores, SIX, ONE, Target(LABELS, names))
     assert found.spans == (("LOC", 0, 1), ("PER", 3, 4))
     assert found.relations == (("R", ("LOC", 0, 1), ("PER", 3, 4)),)
     assert found.given == (("R", ("LOC", 0, 3), ("PER", 4, 5)),)

@@ -101,7 +101,7 @@ class Classes(Kind[TextExample, ClassPrediction]):
         ]
         find = target.labels.index.get
         known = [NO_LABEL if x.label is None else find(x.label, NO_LABEL) for x in examples]
-        features, _ = assemble(sheet, len(examples), row, *parts)
+        features, _ = assemble(sheet, row, *parts)
         targets = {"labels": np.array(known, np.int32)[row]}
         if target.pooled:
             targets |= {"text": row.astype(np.int32), "row": np.arange(len(row), dtype=np.int32)}
@@ -124,9 +124,9 @@ class Classes(Kind[TextExample, ClassPrediction]):
         threshold: float | None = None,
     ) -> list[ClassPrediction]:
         """Return each example's class from log-probabilities of rows [n, classes], their mean."""
-        total = np.zeros((features.examples, scores.shape[1]))
+        total = np.zeros((len(examples), scores.shape[1]))
         np.add.at(total, features.example, scores.astype(np.float64))
-        mean = total / np.bincount(features.example, minlength=features.examples)[:, None]
+        mean = total / np.bincount(features.example)[:, None]
         peak = mean.max(1, keepdims=True)
         found = mean - peak - np.log(np.exp(mean - peak).sum(1, keepdims=True))
         names = target.labels.names

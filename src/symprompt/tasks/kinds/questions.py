@@ -116,7 +116,6 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
         start = tokens.start[context[row]] + windows.start
         features, (_, column) = assemble(
             sheet,
-            len(examples),
             row,
             question.take(row),
             Ragged(tokens.values, start, windows.length),
@@ -171,7 +170,7 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
         """
         offsets = features.notes["offsets"][:, : scores.shape[1]]
         null = scores[np.arange(len(features)), features.notes["null"]].astype(np.float64).sum(-1)
-        lowest = np.full(features.examples, np.inf)
+        lowest = np.full(len(examples), np.inf)
         np.minimum.at(lowest, features.example, null)
         found: list[list[tuple[float, int, int]]] = [[] for _ in examples]
         for begin in range(0, len(features), _CHUNK):

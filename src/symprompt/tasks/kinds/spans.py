@@ -136,7 +136,7 @@ class Spans(Kind[SpanExample, SpanPrediction]):
         """
         base = first_words(features.notes["words"]).tolist()
         count = scores.shape[1] // 2 if self.related else scores.shape[1]
-        found: list[list[tuple[float, Span, int, int]]] = [[] for _ in range(features.examples)]
+        found: list[list[tuple[float, Span, int, int]]] = [[] for _ in examples]
         rows, places = np.nonzero(scores[:, :count, 3] > max(threshold or 0.0, LOWEST))
         for row, place in zip(rows.tolist(), places.tolist(), strict=True):
             span, odds = _span(scores[row, place], base[row], target.labels)
@@ -264,7 +264,7 @@ def _row_spans(
     begins, ends = first_words(words).tolist(), (words.max(1) + 1).tolist()
     # The last word that each row answers for, and the first row of each example.
     lasts = np.where(features.notes["own"], words, -1).max(1).tolist()
-    first_rows = np.searchsorted(features.example, np.arange(features.examples)).tolist()
+    first_rows = np.searchsorted(features.example, np.arange(len(examples))).tolist()
     spans: list[list[tuple[int, int, int]]] = [[] for _ in range(len(features))]
     pairs: list[list[tuple[int, int, int]]] = [[] for _ in range(len(features))]
     lost = 0
