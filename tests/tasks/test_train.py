@@ -147,8 +147,8 @@ def test_the_loop_is_adamw_on_the_weighted_mean(schedule: str, warmup: float) ->
     torch.testing.assert_close(model.head, other.head, rtol=1e-5, atol=1e-7)
 
 
-def test_the_best_epoch_stays_and_ties_take_the_earlier() -> None:
-    scores = iter([1.0, 3.0, 3.0, 2.0])
+def test_the_best_epoch_stays_ties_take_the_earlier_and_patience_ends() -> None:
+    scores = iter([1.0, 3.0, 3.0, 2.0, 9.0])
     model = Lines()
     kept: list[Tensor] = []
 
@@ -156,8 +156,10 @@ def test_the_best_epoch_stays_and_ties_take_the_earlier() -> None:
         kept.append(model.body.detach().clone())
         return next(scores), 0.0, {}
 
-    training, _ = train_lines(model, LearningConfig(rate=0.1, batch=8, epochs=4), score)
+    config = LearningConfig(rate=0.1, batch=8, epochs=5, patience=2)
+    training, progress = train_lines(model, config, score)
     assert training.stopping.best[0] == 2
+    assert len(progress.history) == 4
     assert torch.equal(model.body, kept[1])
 
 
@@ -578,14 +580,6 @@ def test_a_run_folder_says_how_it_was_made_and_is_read_back(
     assert load_tune_config(str(run.folder.path / "config.toml")) == config
     with pytest.raises(RunError, match=r"another learning\.epochs"):
         tune(replace(config, learning=replace(config.learning, epochs=2)))
-
-
-def test_early_stopping_keeps_the_best_epoch(knowing: Path, tagged: Path, tmp_path: Path) -> None:
-    learning = {"learning__epochs": 40, "learning__patience": 2, "learning__rate": 1e-7}
-    run = run_toy(tagged, knowing, tmp_path / "run", "tagging", **learning)
-    history = run.folder.read_json("history.json")
-    assert len(history["epochs"]) < 40
-    assert history["best_epoch"] == len(history["epochs"]) - 2
 
 
 def _changed(data: Path, model: Path, what: str) -> None:
