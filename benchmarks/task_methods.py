@@ -71,7 +71,8 @@ def make_inputs(backbone: LanguageModel, batch: int, width: int) -> Batch:
     ids = torch.randint(5, len(backbone.vocabulary), (batch, width), generator=generator)
     tags = torch.randint(0, LABELS, (batch, width), generator=generator)
     lengths = torch.full((batch,), width)
-    return Batch(ids, lengths, targets={"labels": tags}).to(backbone.device)
+    ids, lengths, tags = (own.to(backbone.device) for own in (ids, lengths, tags))
+    return Batch(ids, lengths, targets={"labels": tags})
 
 
 def make_timed(
@@ -88,7 +89,6 @@ def make_timed(
     trainer = TaskTraining(
         model,
         {"made up": np.full(flags.batch, size)},
-        {"made up": size},
         config.learning,
         lambda: (0.0, 0.0, {}),
         seed=0,

@@ -274,9 +274,10 @@ def test_examples_are_written_once_and_read_by_their_configs(call: Call, tmp_pat
         "paraphrase.tsv": Columns(first="sentence1", second="sentence2", label="same"),
     }
     for name, kind in EXAMPLES.items():
-        data = load_task(str(tmp_path / "examples" / name), kind=kind, columns=columns.get(name))
+        path, own = tmp_path / "examples" / name, columns.get(name, Columns())
+        data = load_task(path, kind=kind, columns=own)
         assert set(data.splits) == {"train", "dev", "test"}
-        assert load_task(str(tmp_path / "examples" / name), columns=columns.get(name)).kind == kind
+        assert load_task(path, columns=own).kind == kind
     assert "not an empty folder" in assert_one_sentence(call("examples", tmp_path / "examples"))
 
 

@@ -107,7 +107,7 @@ def test_labelled_sets_come_from_parquet_and_data_sets(tmp_path: Path) -> None:
     for name in ("train", "dev"):
         write_parquet(tmp_path / "files" / f"{name}.parquet", to_columns(rows))
     assert set(load_task(str(tmp_path / "files")).splits) == {"train", "dev"}
-    assert len(load_examples(str(tmp_path / "set.parquet"), "sequence")) == 12
+    assert len(load_examples(tmp_path / "set.parquet", "sequence")) == 12
 
 
 def test_what_is_no_parquet_file_is_refused(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from symprompt.errors import ConfigError, ModelError, RunError
 from symprompt.opening import export_run
 from symprompt.tasks import onnx
 from symprompt.tasks.predict import TaskRun
+from symprompt.tasks.train import tune
 from tiny.labelled import write_task, write_toy
 from tiny.runs import Call
-from tiny.tasks import run_toy
+from tiny.tasks import pattern_config, run_toy
 
 pytestmark = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("onnx", "onnxruntime", "onnxscript")),
@@ -128,18 +129,22 @@ def test_the_tokenizer_frames_as_training_did(
     read = Tokenizer.from_file(str(folder / "tokenizer.json")).encode_batch(list(map(tuple, PAIRS)))
     assert [row.ids for row in read] == features.ids.tolist()
     assert [sum(row.attention_mask) for row in read] == features.lengths.tolist()
-    assert features.types is not None
     for row, types, length in zip(read, features.types, features.lengths, strict=True):
         assert row.type_ids[:length] == types[:length].tolist()
 
 
 def test_other_runs_are_refused(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
-    tags = make_run(tmp_path / "tags", family_folder("bert"), "tagging")
-    with pytest.raises(RunError, match="of kind tagging, which is decoded outside"):
-        export_run(tags.folder.path, tmp_path / "out", to="onnx")
-    causal = make_run(tmp_path / "causal", family_folder("gpt2"), "sequence")
-    with pytest.raises(RunError, match="causal model; --to onnx takes encoders"):
-        export_run(causal.folder.path, tmp_path / "out", to="onnx")
+    bert, data = family_folder("bert"), write_task(tmp_path / "RTE", "rte")
+    runs = {
+        "of kind tagging, which is decoded outside": make_run(tmp_path / "a", bert, "tagging"),
+        "causal model; --to onnx takes encoders": make_run(
+            tmp_path / "b", family_folder("gpt2"), "sequence"
+        ),
+        "answers through a pattern": tune(pattern_config(data, bert, tmp_path / "c", "zero-shot")),
+    }
+    for message, run in runs.items():
+        with pytest.raises(RunError, match=message):
+            export_run(run.folder.path, tmp_path / "out", to="onnx")
     assert not list(tmp_path.glob("out*"))
 
 
@@ -168,23 +173,3 @@ def test_what_cannot_be_exported_or_differs_is_refused(
     with pytest.raises(ModelError, match=r"cannot write BertModel .* \(no such operator\); serve"):
         export_run(run.folder.path, tmp_path / "out", to="onnx")
     assert not list(tmp_path.glob("out*"))
-
-
-def test_a_run_through_a_pattern_is_refused(
-    family_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
-    from symprompt.config import build
-    from symprompt.tasks.config import PatternRunConfig
-    from symprompt.tasks.train import tune
-
-    table = {
-        "model": str(family_folder("bert")),
-        "data": str(write_task(tmp_path / "RTE", "rte")),
-        "out": str(tmp_path / "run"),
-        "device": "cpu",
-        "pattern": {"task": "rte", "method": "zero-shot", "max_length": 40}
-        | {"template": "{hypothesis} {premise} [MASK]", "words": ["Kenya", "Japan"]},
-    }
-    tune(build(PatternRunConfig, table))
-    with pytest.raises(RunError, match="answers through a pattern"):
-        export_run(tmp_path / "run", tmp_path / "out", to="onnx")

@@ -11,51 +11,22 @@ from typing import Any
 
 import pytest
 import torch
-from huggingface_hub import ModelCard
 
-import symprompt
-from symprompt.config import build
 from symprompt.errors import ConfigError, DataError, RunError, SympromptError
 from symprompt.files.atomic import read_json, read_tensors, write_json, write_tensors
 from symprompt.models import LanguageModel
 from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
 from symprompt.tasks import predict as patterns
-from symprompt.tasks.config import PatternRunConfig
 from symprompt.tasks.patterns.pattern import TASKS
 from symprompt.tasks.predict import CARD, Card, StoredPrompt, TaskRun, predict_file
 from symprompt.tasks.serve import Server
 from symprompt.tasks.train import tune
-from tiny.hub import Hub
-from tiny.labelled import rows_of, write_lines, write_task, write_toy
+from tiny.labelled import read_lines, rows_of, write_lines, write_task, write_toy
 from tiny.runs import Call, unfinish
-from tiny.tasks import run_toy
+from tiny.tasks import PATTERNS, WORDS, pattern_config, run_toy
 
-TEXTS = {
-    "ptuning": "{hypothesis} <1> {premise} <1> [MASK]",
-    "pt2": "{hypothesis} {premise} [MASK]",
-    "mp": "{hypothesis} {premise} [MASK]",
-    "zero-shot": "{hypothesis} {premise} [MASK]",
-    "cls": "",
-}
-WORDS = ("Kenya", "Japan")
-METHODS = list(TEXTS)
-
-
-def config_of(model: Path, data: Path, out: Path, **pattern: Any) -> PatternRunConfig:
-    table = {
-        "model": str(model),
-        "data": str(data),
-        "out": str(out),
-        "device": "cpu",
-        "seeds": [1, 2, 3],
-        "pattern": {"task": "rte", "words": list(WORDS), "max_length": 40, "prefix_length": 3}
-        | {"lstm_hidden": 4}
-        | pattern,
-        "learning": {"steps": 3, "evaluate_every": 1, "batches": [2], "rates": [1e-2]}
-        | {"prompt_rate": 1e-2},
-    }
-    return build(PatternRunConfig, table)
+METHODS = list(PATTERNS)
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +47,8 @@ def made(
     def make(method: str, family: str = "bert") -> Path:
         if (method, family) not in done:
             out = tmp_path_factory.mktemp("runs") / f"{family}-{method}"
-            changes = {"method": method, "template": TEXTS[method]}
-            if family == "mpnet":
-                changes["prefix_layers"] = "last:1"
-            tune(config_of(family_folder(family), data, out, **changes))
+            changes = {"pattern__prefix_layers": "last:1"} if family == "mpnet" else {}
+            tune(pattern_config(data, family_folder(family), out, method, **changes))
             done[method, family] = out
         return done[method, family]
 
@@ -101,13 +70,12 @@ def test_a_run_answers_as_its_best_seed_did(
     out = tmp_path / "answers.jsonl"
     found = predict_file(run, data / "val.jsonl", device="cpu", out=str(out))
     seed = patterns.best_seed(Folder(run))
-    lines = (run / f"predictions/{seed}.jsonl").read_text().splitlines()
-    stored = [json.loads(line) for line in lines]
+    stored = read_lines(run / f"predictions/{seed}.jsonl")
     for key in ("id", "prediction", "gold"):
         assert [row[key] for row in found.rows] == [row[key] for row in stored]
     assert found.metrics == pytest.approx(read_json(run / f"seeds/{seed}.json")["val"])
     assert all(0.5 <= row["probability"] <= 1 for row in found.rows)
-    assert [json.loads(line) for line in out.read_text().splitlines()] == found.rows
+    assert read_lines(out) == found.rows
     assert found.notes == ()
     # Without labels the answers are the same, and there are no figures.
     file = write_lines(tmp_path / "mine.jsonl", bare(rows_of("rte")))
@@ -153,8 +121,7 @@ def test_the_weights_kept_are_those_of_the_best_seed(made: Made) -> None:
 def test_seeds_that_are_added_keep_better_weights_only(
     data: Path, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    config = config_of(family_folder("bert"), data, tmp_path / "run", method="mp")
-    config = replace(config, pattern=replace(config.pattern, template=TEXTS["mp"]))
+    config = pattern_config(data, family_folder("bert"), tmp_path / "run", "mp")
     tune(replace(config, seeds=(1,)))
     stored = read_json(tmp_path / "run/seeds/1.json")
     stored["dev"]["accuracy"] = 101.0
@@ -223,34 +190,48 @@ def test_lines_that_are_no_examples_are_refused(
         predict_file(made("zero-shot"), write_lines(tmp_path / "bad.jsonl", [line]), device="cpu")
 
 
-def test_runs_and_models_that_do_not_serve_are_refused(
-    made: Made, data: Path, family_folder: Callable[[str], Path], tmp_path: Path
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"model": "electra"}, RunError, "learned for another model"),
+        ({"columns": ("text=a",)}, ConfigError, "columns are: premise, hypothesis, label, idx"),
+        ({"columns": ("premise",)}, ConfigError, "give name=column"),
+        ({"file": "nothing.jsonl"}, DataError, r"nothing.jsonl"),
+    ],
+)
+def test_what_does_not_serve_is_refused(
+    options: dict[str, Any],
+    error: type[SympromptError],
+    message: str,
+    made: Made,
+    data: Path,
+    family_folder: Callable[[str], Path],
 ) -> None:
-    val = data / "val.jsonl"
-    other = str(family_folder("electra"))
-    with pytest.raises(RunError, match="learned for another model"):
-        predict_file(made("pt2"), val, model=other, device="cpu")
-    with pytest.raises(ConfigError, match="its columns are: premise, hypothesis, label, idx"):
-        predict_file(made("pt2"), val, columns=("text=a",), device="cpu")
-    with pytest.raises(ConfigError, match="give name=column"):
-        predict_file(made("pt2"), val, columns=("premise",), device="cpu")
-    with pytest.raises(DataError, match=r"nothing.jsonl"):
-        predict_file(made("pt2"), tmp_path / "nothing.jsonl", device="cpu")
-    config = config_of(family_folder("bert"), data, tmp_path / "run", template=TEXTS["ptuning"])
-    tune(replace(config, keep_weights=False, seeds=(1,)))
+    given: dict[str, Any] = {"file": "val.jsonl"} | options
+    if "model" in options:
+        given["model"] = str(family_folder(options["model"]))
+    file = data / given.pop("file")
+    with pytest.raises(error, match=message):
+        predict_file(made("pt2"), file, device="cpu", **given)
+
+
+def test_runs_that_do_not_serve_are_refused(
+    data: Path, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    changes = {"keep_weights": False, "seeds": [1]}
+    tune(pattern_config(data, family_folder("bert"), tmp_path / "run", **changes))
     with pytest.raises(RunError, match=r"has no weights.safetensors, so it cannot answer"):
-        predict_file(tmp_path / "run", val, device="cpu")
+        predict_file(tmp_path / "run", data / "val.jsonl", device="cpu")
     unfinish(tmp_path / "run")
     with pytest.raises(RunError, match="unfinished run; finish it with tune --resume"):
-        predict_file(tmp_path / "run", val, device="cpu")
+        predict_file(tmp_path / "run", data / "val.jsonl", device="cpu")
 
 
 def test_damaged_files_are_told(
     data: Path, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    pattern = {"method": "pt2", "template": TEXTS["pt2"]}
-    tune(config_of(family_folder("bert"), data, run, **pattern))
+    tune(pattern_config(data, family_folder("bert"), run, "pt2"))
     seed = patterns.best_seed(Folder(run))
     source = run / "prompts" / f"{seed % 3 + 1}.safetensors"
     prompt = run / "prompts" / f"{seed}.safetensors"
@@ -261,25 +242,6 @@ def test_damaged_files_are_told(
     write_json(run / "symprompt.json", manifest | {"state": "done"})
     with pytest.raises(RunError, match=r"symprompt.json is damaged: state is 'done'"):
         predict_file(run, data / "val.jsonl", device="cpu")
-
-
-def test_a_run_through_a_pattern_is_on_the_hub_as_it_is(
-    made: Made, hub: Hub, family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", hub.writer)
-    run = made("mp")
-    pushed = symprompt.push_run(run, "me/rte")
-    assert "answers through a pattern" in pushed.why_whole
-    repo = hub.repos["me/rte"]
-    text = repo.commits[repo.branches["main"]]["README.md"].decode()
-    records = Folder(run).manifest.records
-    listed = [own.metric_value for own in ModelCard(text).data.eval_results]
-    assert sorted(listed) == sorted(round(own.value, 2) for own in records)
-    pairs = [(row["premise"], row["hypothesis"]) for row in rows_of("rte")]
-    options: dict[str, Any] = {"device": "cpu", "model": str(family_folder("bert"))}
-    found = symprompt.load("me/rte")
-    assert isinstance(found, TaskRun)
-    assert found.predict(pairs, **options).rows == TaskRun.load(run).predict(pairs, **options).rows
 
 
 def test_tables_have_runs_through_patterns(made: Made) -> None:
@@ -309,9 +271,10 @@ def test_every_task_is_answered(
     folder = write_task(tmp_path / "data", task)
     text = "" if method == "cls" else f"{{{TASKS[task].fields[0]}}} [MASK]"
     words = (*WORDS, "Peru")[: len(TASKS[task].labels)] if TASKS[task].kind == "labels" else ()
-    changes = {"task": task, "method": method, "template": text, "words": list(words)}
-    config = config_of(family_folder("bert"), folder, tmp_path / "run", **changes)
-    metrics = tune(replace(config, seeds=(1, 2))).metrics
+    pattern = {"task": task, "template": text, "words": list(words)}
+    changes = {f"pattern__{key}": value for key, value in pattern.items()} | {"seeds": [1, 2]}
+    model, out = family_folder("bert"), tmp_path / "run"
+    metrics = tune(pattern_config(folder, model, out, method, **changes)).metrics
     assert metrics["seeds"] == ([1] if method == "zero-shot" else [1, 2])
     assert set(metrics["cut"]) == {"train", "dev", "val"}
     assert not (tmp_path / "run" / "prompts").exists()
@@ -337,22 +300,17 @@ def test_the_command_line_predicts_in_any_precision(call: Call, made: Made, data
 # ------------------------------------------------------------------------------ prompts and heads
 
 
-@pytest.fixture(scope="module")
-def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_toy(tmp_path_factory.mktemp("tagged"), "tagging")
-
-
 @pytest.mark.parametrize("method", ["pt2", "pt", "lora", "ft"])
-def test_predictions_for_a_file_are_those_of_the_run(
+def test_predictions_are_written_and_made_of_whole_runs_alone(
     method: str, tagged: Path, tmp_path: Path, family_folder: Callable[[str], Path]
 ) -> None:
     bert, out, file = family_folder("bert"), tmp_path / "p.jsonl", tagged / "test.jsonl"
     run = run_toy(tagged, bert, tmp_path / "run", "tagging", method=method, learning__epochs=2)
     found = predict_file(tmp_path / "run", file, device="cpu", out=str(out))
-    stored = run.folder.read_rows("predictions/test.jsonl")
-    assert [row["prediction"] for row in found.rows] == [row["prediction"] for row in stored]
     assert found.metrics == run.metrics["splits"]["test"]
-    assert len(out.read_text().splitlines()) == 24
+    assert read_lines(out) == found.rows
+    with pytest.raises(ConfigError, match=r"p\.jsonl exists; choose another --out, or give --ov"):
+        predict_file(tmp_path / "run", file, device="cpu", out=str(out))
     with pytest.raises(RunError, match="learned for another model"):
         predict_file(tmp_path / "run", file, model=str(family_folder("electra")), device="cpu")
     for name in (run.folder.load(CARD, Card)["file"], CARD):
@@ -394,8 +352,8 @@ def test_nothing_is_predicted_from_what_is_not_finite(
 def test_a_pattern_answers_nothing_from_what_is_not_finite(
     data: Path, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    run, changes = tmp_path / "run", {"method": "pt2", "template": TEXTS["pt2"]}
-    tune(config_of(family_folder("bert"), data, run, **changes))
+    run = tmp_path / "run"
+    tune(pattern_config(data, family_folder("bert"), run, "pt2"))
     for file in (run / "prompts").iterdir():
         tensors, about = read_tensors(file)
         write_tensors(file, {"prefix": torch.full_like(tensors["prefix"], 3e38)}, about)

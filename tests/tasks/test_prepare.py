@@ -127,7 +127,7 @@ def test_which_models_take_segments(
 
 def test_segments_are_made_if_they_were_trained_or_are_asked_for(partly: LanguageModel) -> None:
     for wanted, expected in (("auto", False), ("off", False), ("on", True)):
-        task = TaskConfig(segments=wanted, stride=4)  # type: ignore[arg-type]
+        task = TaskConfig(segments=wanted, stride=4)
         made = tensorise_task(pairs(), task, partly, POSITIONS)
         types = made.inputs["train"].types
         assert made.segments == (types is not None) == expected

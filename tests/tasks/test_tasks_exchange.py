@@ -16,10 +16,11 @@ from huggingface_hub import ModelCard
 import symprompt
 from symprompt.errors import SympromptError
 from symprompt.tasks.predict import TaskRun
+from symprompt.tasks.train import tune
 from tiny.hub import Hub
-from tiny.labelled import write_toy
+from tiny.labelled import write_task, write_toy
 from tiny.runs import Call
-from tiny.tasks import run_toy
+from tiny.tasks import pattern_config, run_toy
 
 RUNS: dict[str, dict[str, Any]] = {
     "bert-pt2": {"prefix__shift_positions": True},
@@ -124,7 +125,9 @@ def test_an_exported_run_is_the_same_run_when_it_is_imported(
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.parametrize("kind", ["ft", "pattern"])
 def test_what_peft_cannot_express_is_on_the_hub_as_a_run(
+    kind: str,
     family_folder: Callable[[str], Path],
     tmp_path: Path,
     call: Call,
@@ -132,28 +135,33 @@ def test_what_peft_cannot_express_is_on_the_hub_as_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", hub.writer)
-    data, model = write_toy(tmp_path / "data", "sequence"), family_folder("bert")
-    run_toy(data, model, tmp_path / "run", "sequence", learning__epochs=1, method="ft")
-    said = call("push", tmp_path / "run", "me/toy")
+    model, own = family_folder("bert"), tmp_path / "run"
+    given: list[Any] = list(TEXTS)
+    if kind == "ft":
+        data, why = write_toy(tmp_path / "data", "sequence"), "was made by ft, which changed"
+        run = run_toy(data, model, own, "sequence", learning__epochs=1, method="ft")
+    else:
+        data, why = write_task(tmp_path / "data", "rte"), "answers through a pattern"
+        run = tune(pattern_config(data, model, own, "mp"))
+        given = [(text, "Rome") for text in TEXTS]
+    said = call("push", own, "me/toy")
     assert said.code == 0, said.err
-    assert "the run itself, for symprompt alone: run was made by ft, which changed" in said.out
+    assert f"the run itself, for symprompt alone: run {why}" in said.out
     assert "symprompt predict me/toy FILE" in said.out
     repo = hub.repos["me/toy"]
     files = repo.commits[repo.branches["main"]]
     assert not [name for name, own in files.items() if str(tmp_path).encode() in own]
     card = ModelCard(files["README.md"].decode()).data
-    stored = TaskRun.load(tmp_path / "run").folder.manifest.records
     assert card.library_name == "symprompt"
-    assert [own.metric_value for own in card.eval_results] == [
-        round(own.value, 2) for own in stored
-    ]
+    stored = [round(record.value, 2) for record in run.folder.manifest.records]
+    assert sorted(listed.metric_value for listed in card.eval_results) == sorted(stored)
     options: dict[str, Any] = {"probabilities": True, "device": "cpu"}
-    wanted = TaskRun.load(tmp_path / "run").predict(TEXTS, **options).rows
+    wanted = run.predict(given, **options).rows
     fetched = symprompt.load("me/toy")
     assert isinstance(fetched, TaskRun)
-    assert fetched.predict(TEXTS, model=str(model), **options).rows == wanted
+    assert fetched.predict(given, model=str(model), **options).rows == wanted
     # With its model named once, it need not be named again.
     said = call("import", "me/toy", "--out", tmp_path / "back", "--model", model)
     assert said.code == 0, said.err
-    assert TaskRun.load(tmp_path / "back").predict(TEXTS, **options).rows == wanted
-    assert call("table", tmp_path / "run", "me/toy").code == 0
+    assert TaskRun.load(tmp_path / "back").predict(given, **options).rows == wanted
+    assert call("table", own, "me/toy").code == 0

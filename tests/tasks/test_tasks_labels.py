@@ -51,17 +51,6 @@ def test_iob2_has_the_same_spans_and_is_left_as_it_is(tags: list[str]) -> None:
         assert here[:2] != "I-" or before[2:] == here[2:]
 
 
-def test_iob1_becomes_iob2() -> None:
-    assert to_iob2(["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG"]) == (
-        "B-PER",
-        "I-PER",
-        "B-PER",
-        "O",
-        "B-LOC",
-        "B-ORG",
-    )
-
-
 def test_a_type_has_both_of_its_tags() -> None:
     labels = LabelSet.of_tags(["I-Z", "O", "B-C-A", "B-Z"])
     assert labels.names == ("O", "B-C-A", "I-C-A", "B-Z", "I-Z")
@@ -90,7 +79,5 @@ def test_holding_out_says_what_is_wrong() -> None:
     data = TaskData("sequence", "s", {"train": [TextExample("0", ("x",), "a")]}, LabelSet(("a",)))
     with pytest.raises(DataError, match="at least two"):
         hold_out(data, 0.5)
-    with pytest.raises(DataError, match="has a split 'train' already"):
-        hold_out(data, 0.5, split="train")
     with pytest.raises(DataError, match="no split 'dev'; it has train"):
         data.split("dev")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import json
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,9 +17,9 @@ from torch import Tensor
 
 from symprompt import cli
 from symprompt.accel.compiling import Recorder
-from symprompt.config import build, shipped_configs
+from symprompt.config import shipped_configs
 from symprompt.engine.loop import Loop, rate_share
-from symprompt.errors import ConfigError, RunError, TrainingError
+from symprompt.errors import ConfigError, RunError, SympromptError, TrainingError
 from symprompt.files.atomic import read_tensors
 from symprompt.models import LanguageModel
 from symprompt.report.records import load_runs
@@ -38,9 +37,9 @@ from symprompt.tasks.patterns.pattern import PTUNING, TASKS
 from symprompt.tasks.predict import load_metrics
 from symprompt.tasks.train import Session, tune
 from symprompt.tasks.training import PatternTraining, Recipe, ask_zero_shot, batch_rows, tuning
-from tiny.labelled import write_long_model, write_task
+from tiny.labelled import read_lines, write_long_model, write_task
 from tiny.models import CAUSAL_FAMILIES, FAMILIES
-from tiny.tasks import LEARNING, TEXT, make_problem
+from tiny.tasks import LEARNING, TEXT, make_problem, pattern_config
 
 
 def own_copy(backbone: LanguageModel) -> LanguageModel:
@@ -53,7 +52,6 @@ def plain_loop(
     """The same steps with backward(), one example at a time, and torch's AdamW."""
     model = problem.make_model(recipe.seed)
     network = model.backbone.model.requires_grad_(True)
-    assert model.extra is not None
     matrices = [value for value in network.parameters() if value.dim() > 1]
     others = [value for value in network.parameters() if value.dim() < 2]
     optimizer = torch.optim.AdamW(
@@ -77,7 +75,7 @@ def plain_loop(
         rows = batch_rows(step, len(layout), recipe)
         for row in rows:
             loss = model.loss(layout, torch.tensor([row]), int(layout.ids.shape[2]))
-            (loss.sum() / len(rows)).backward()  # type: ignore[no-untyped-call]
+            (loss.sum() / len(rows)).backward()
         torch.nn.utils.clip_grad_norm_(everything, learning.clip)
         optimizer.step()
         schedule.step()
@@ -239,7 +237,7 @@ def test_a_loss_that_is_no_number_is_told(bert: LanguageModel) -> None:
             step(number)
             training.losses.fill_(torch.nan)
 
-        training.step = broken  # type: ignore[method-assign]
+        training.step = broken
         with pytest.raises(TrainingError, match=r"the loss is nan \(seed 1, rate 0.003\)"):
             training.run(1)
 
@@ -327,23 +325,8 @@ NAMES = [name for name in shipped_configs("tune") if is_pattern_config(name)]
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny BERT that takes sentences as long as the published patterns spelled by letters."""
     folder = tmp_path_factory.mktemp("long")
-    words = (
-        "Rome",
-        "Paris",
-        "is",
-        "old",
-        "the",
-        "Yes",
-        "No",
-        "Maybe",
-        "?",
-        ":",
-        "*",
-        "(",
-        ")",
-        "/",
-    )
-    return write_long_model(folder, (*words, '"'), positions=512)
+    words = [*["Rome", "Paris", "is", "old", "the", "Yes", "No", "Maybe"], *'?:*()/"']
+    return write_long_model(folder, words, positions=512)
 
 
 @pytest.fixture
@@ -353,18 +336,11 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def config_of(model: Path, data: Path, out: Path, **sections: Any) -> PatternRunConfig:
-    table: dict[str, Any] = {
-        "model": str(model),
-        "data": str(data),
-        "out": str(out),
-        "device": "cpu",
-        "seeds": [1, 2],
-        "learning": {"steps": 2, "evaluate_every": 1, "batches": [2]},
-    }
-    for key, value in sections.items():
-        table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
-    return build(PatternRunConfig, table)
+@pytest.fixture
+def config(data: Path, family_folder: Callable[[str], Path], tmp_path: Path) -> PatternRunConfig:
+    """A short run of two seeds."""
+    changes = {"seeds": [1, 2], "learning__steps": 2}
+    return pattern_config(data, family_folder("bert"), tmp_path / "run", **changes)
 
 
 def test_every_task_has_a_config_with_its_papers_pattern() -> None:
@@ -388,7 +364,7 @@ def test_a_shipped_config_runs_from_the_command_line(
     assert metrics["seeds"] == [1, 2]
     assert all(len(entry["values"]) == 2 for entry in metrics["metrics"].values())
     assert "accuracy" in load_runs([str(out)]).tables().to_markdown()
-    rows = [json.loads(line) for line in (out / "predictions/1.jsonl").read_text().splitlines()]
+    rows = read_lines(out / "predictions/1.jsonl")
     assert len(rows) == metrics["counts"]["val"]["examples"]
     assert all(row["prediction"] in task.labels for row in rows)
     if metrics["method"] == "ptuning":
@@ -398,35 +374,34 @@ def test_a_shipped_config_runs_from_the_command_line(
     assert not (out / "state.safetensors").exists()
 
 
-def test_a_run_is_gone_on_with_and_seeds_are_added(model: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    session = Session()
-    both = tune(config_of(model, data, tmp_path / "both"), session=session).metrics
-    one = config_of(model, data, out, seeds=[1])
+def test_a_run_is_gone_on_with_and_seeds_are_added(
+    config: PatternRunConfig, tmp_path: Path
+) -> None:
+    session, stored = Session(), tmp_path / "run/seeds/1.json"
+    both = tune(replace(config, out=str(tmp_path / "both")), session=session).metrics
+    one = replace(config, seeds=(1,))
     tune(one, session=session)
-    stored = (out / "seeds/1.json").read_bytes()
+    before = stored.read_bytes()
     # A finished run is returned as it is.
     assert tune(one, session=session).metrics["seeds"] == [1]
     ticks: list[Sequence[object]] = []
-    found = tune(
-        config_of(model, data, out),
-        resume=True,
-        session=session,
-        tick=lambda *told: ticks.append(told),
-    ).metrics
-    assert (out / "seeds/1.json").read_bytes() == stored
+    found = tune(config, resume=True, session=session, tick=lambda *told: ticks.append(told))
+    assert stored.read_bytes() == before
     assert [told[1:3] for told in ticks if told[0] == "seeds"] == [(1, 2), (2, 2)]
-    assert found["metrics"] == both["metrics"]
-    other = config_of(model, data, out, learning={"rates": [2e-5]})
+    assert found.metrics["metrics"] == both["metrics"]
+    with pytest.raises(RunError, match="holds a run with other seeds"):
+        tune(one, session=session)
+    other = replace(config, learning=replace(config.learning, rates=(2e-5,)))
     with pytest.raises(RunError, match=r"another learning.rates"):
         tune(other, resume=True, session=session)
 
 
-def test_trained_models_are_stored_where_asked_for(model: Path, data: Path, tmp_path: Path) -> None:
-    config = config_of(model, data, tmp_path / "run", seeds=[1], save_model=True)
-    tune(replace(config, pattern=replace(config.pattern, method="mp")))
+def test_trained_models_are_stored_where_asked_for(
+    config: PatternRunConfig, tmp_path: Path
+) -> None:
+    tune(replace(config, seeds=(1,), save_model=True))
     stored = LanguageModel.load(str(tmp_path / "run/models/1"), device="cpu")
-    first = LanguageModel.load(str(model), device="cpu")
+    first = LanguageModel.load(config.model, device="cpu")
     pairs = zip(stored.model.parameters(), first.model.parameters(), strict=True)
     assert any(not torch.equal(one, other) for one, other in pairs)
 
@@ -437,25 +412,36 @@ def test_trained_models_are_stored_where_asked_for(model: Path, data: Path, tmp_
         ({"template": "pet-99"}, "published ones: pet-0"),
         ({"template": "{premise} [MASK]"}, "with vectors"),
         ({"template": "{premise} <1> [MASK]", "method": "mp"}, "without vectors"),
-        ({"words": ["Yes"]}, "takes 2, for not_entailment, entailment"),
-        ({"task": "copa", "words": ["Yes"]}, "bring their answers"),
+        ({"words": ("Yes",)}, "takes 2, for not_entailment, entailment"),
+        ({"task": "copa", "template": "", "words": ("Yes",)}, "bring their answers"),
     ],
 )
 def test_a_pattern_that_does_not_serve_is_refused(
-    pattern: dict[str, Any], message: str, model: Path, data: Path, tmp_path: Path
+    pattern: dict[str, Any], message: str, config: PatternRunConfig
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        tune(config_of(model, data, tmp_path / "run", pattern=pattern))
+        tune(replace(config, pattern=replace(config.pattern, **pattern)))
 
 
-def test_a_run_needs_a_folder_of_its_own(model: Path, data: Path, tmp_path: Path) -> None:
-    config = config_of(model, data, tmp_path / "run")
-    with pytest.raises(ConfigError, match="--out"):
-        tune(replace(config, out=""))
-    with pytest.raises(ConfigError, match="--data is missing; name the folder of rte's files"):
-        tune(replace(config, data=""))
-    with pytest.raises(RunError, match="is not a run folder"):
-        tune(replace(config, out=str(data)))
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"out": ""}, ConfigError, "--out"),
+        ({"data": ""}, ConfigError, "--data is missing; name the folder of rte's files"),
+        ({"out": "data"}, RunError, "is not a run folder"),
+    ],
+)
+def test_a_run_needs_a_folder_of_its_own(
+    changes: dict[str, str],
+    error: type[SympromptError],
+    message: str,
+    config: PatternRunConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        tune(replace(config, **changes))
 
 
 def test_metrics_are_superglues() -> None:

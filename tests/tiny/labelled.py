@@ -88,10 +88,18 @@ def rows_of(task: str) -> list[dict[str, Any]]:
     return [_ROWS[task](number) for number in range(2 if task == "multirc" else 4)]
 
 
+def lines(*rows: object) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(lines(*rows), encoding="utf-8")
     return path
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def write_task(folder: Path, task: str, *, few: bool = True) -> Path:

@@ -16,6 +16,7 @@ from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.config import (
     PatternConfig,
     PatternLearningConfig,
+    PatternRunConfig,
     TuneConfig,
 )
 from symprompt.tasks.data.examples import Example, LabelSet
@@ -42,26 +43,28 @@ def full_weights(backbone: LanguageModel, layers: int = -1) -> TunedModel:
     return tuned(backbone, build(TuneConfig, {"method": "ft", "weights": {"layers": layers}}))
 
 
+def _table(
+    data: Path, model: Path, out: Path, table: dict[str, Any], changes: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a config's table with changes, whose keys are dotted, with __ for the dot."""
+    places = {"model": str(model), "data": str(data), "out": str(out), "device": "cpu"}
+    table = {**places, **table}
+    for key, value in changes.items():
+        outer, _, inner = key.rpartition("__")
+        (table.setdefault(outer, {}) if outer else table)[inner] = value
+    return table
+
+
 def toy_config(data: Path, model: Path, out: Path, kind: str, **changes: Any) -> TuneConfig:
     """Return a config of a short run; changes are dotted keys with __ for the dot."""
     table: dict[str, Any] = {
-        "model": str(model),
-        "data": str(data),
-        "out": str(out),
-        "device": "cpu",
         "method": "pt2",
         "task": {"kind": kind, "max_length": 32, "stride": 4},
         "prefix": {"length": 4},
         "head": {"dropout": 0.0},
         "learning": {"rate": 2e-2, "batch": 8, "epochs": 4},
     }
-    for key, value in changes.items():
-        outer, _, inner = key.rpartition("__")
-        if outer:
-            table.setdefault(outer, {})[inner] = value
-        else:
-            table[inner] = value
-    return build(TuneConfig, table)
+    return build(TuneConfig, _table(data, model, out, table, changes))
 
 
 def run_toy(data: Path, model: Path, out: Path, kind: str, **changes: Any) -> TaskRun:
@@ -76,10 +79,10 @@ def tensorise(
     *,
     max_length: int,
     stride: int = 8,
-    token_types: bool | None = None,
+    types: bool = False,
     **target: Any,
 ) -> Features:
-    sheet = Sheet.make(vocabulary, max_length=max_length, stride=stride, token_types=token_types)
+    sheet = Sheet.make(vocabulary, max_length=max_length, stride=stride, types=types)
     return ALL_KINDS[kind].tensorise(examples, sheet, Target(labels, **target))
 
 
@@ -87,6 +90,31 @@ TEXT = "{hypothesis} is <1> {premise} <1> : [MASK] ."
 LEARNING = PatternLearningConfig(
     rates=(3e-3,), prompt_rate=1e-2, batches=(4,), steps=12, evaluate_every=4, patience=0
 )
+
+
+PATTERNS = {
+    "ptuning": "{hypothesis} <1> {premise} <1> [MASK]",
+    "pt2": "{hypothesis} {premise} [MASK]",
+    "mp": "{hypothesis} {premise} [MASK]",
+    "zero-shot": "{hypothesis} {premise} [MASK]",
+    "cls": "",
+}
+WORDS = ("Kenya", "Japan")
+
+
+def pattern_config(
+    data: Path, model: Path, out: Path, method: str = "ptuning", **changes: Any
+) -> PatternRunConfig:
+    """Return a config of a short run on RTE through a pattern; see ``toy_config``."""
+    pattern = {"task": "rte", "method": method, "template": PATTERNS[method], "words": list(WORDS)}
+    sizes = {"max_length": 40, "prefix_length": 3, "lstm_hidden": 4}
+    learning = {"steps": 3, "evaluate_every": 1, "batches": [2], "rates": [1e-2]}
+    table = {
+        "seeds": [1, 2, 3],
+        "pattern": pattern | sizes,
+        "learning": learning | {"prompt_rate": 1e-2},
+    }
+    return build(PatternRunConfig, _table(data, model, out, table, changes))
 
 
 def make_data() -> VerbalData:
@@ -110,4 +138,4 @@ def make_problem(backbone: LanguageModel, **changes: object) -> VerbalProblem:
     config = PatternConfig(
         template=TEXT, words=("Kenya", "Japan"), encoder="bilstm", lstm_hidden=4, max_length=48
     )
-    return VerbalProblem(backbone, make_data(), replace(config, **changes))  # type: ignore[arg-type]
+    return VerbalProblem(backbone, make_data(), replace(config, **changes))

@@ -86,7 +86,7 @@ def find_tasks(settings: TaskSettings) -> Found:
         if settings.paper == PTUNING_V2:
             if where is None:
                 missing[task] = f"no files of it in {data.name or data}"
-            elif load_task(task, where).splits.get("train"):
+            elif load_task(where, task).splits.get("train"):
                 full[task] = where
             else:
                 missing[task] = f"{where.name} has no training examples"

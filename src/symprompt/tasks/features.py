@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any
@@ -22,29 +22,39 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences one after the other: sequence i is ``values[starts[i] : starts[i + 1]]``; final."""
+    """Pieces of a flat array: piece i is ``values[start[i] : start[i] + length[i]]``; final."""
 
-    values: Ints
-    starts: NDArray[np.int64]
+    values: NDArray[Any]
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Ragged:
         """Make it from lists."""
-        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-        starts = np.concatenate(([0], np.cumsum(lengths)))
-        values = np.fromiter(chain.from_iterable(sequences), np.int32, int(starts[-1]))
-        return cls(values, starts)
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """The length of each sequence."""
-        return np.diff(self.starts)
+        length = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        values = np.fromiter(chain.from_iterable(sequences), np.int32, int(length.sum()))
+        return cls(values, np.cumsum(length) - length, length)
 
     def take(self, rows: NDArray[np.int64]) -> Ragged:
-        """Return the sequences of some rows, in their order."""
-        lengths = self.lengths[rows]
-        places = _places(self.starts[rows], lengths)
-        return Ragged(self.values[places], np.concatenate(([0], np.cumsum(lengths))))
+        """Return the pieces of some rows, in their order."""
+        return Ragged(self.values, self.start[rows], self.length[rows])
+
+    def flat(self) -> NDArray[Any]:
+        """Return the values of all pieces, one after the other."""
+        return self.values[_places(self.start, self.length)]
+
+    def write(self, table: NDArray[Any], column: NDArray[np.int64]) -> NDArray[Any]:
+        """Write each row's piece into a table, from a column on; return the table."""
+        rows = np.repeat(np.arange(len(table)), self.length)
+        table[rows, _places(column, self.length)] = self.flat()
+        return table
+
+
+def _places(start: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return start, start + 1, ... of each row, one row after the other."""
+    before = np.cumsum(length) - length
+    found: NDArray[np.int64] = np.arange(length.sum()) + np.repeat(start - before, length)
+    return found
 
 
 @dataclass(frozen=True)
@@ -96,35 +106,6 @@ def make_windows(
     return Windows(*(table[:, column] for column in range(5)))
 
 
-@dataclass(frozen=True)
-class Part:
-    """The piece of a flat array that each row shows; final."""
-
-    values: NDArray[np.generic]
-    start: NDArray[np.int64]
-    length: NDArray[np.int64]
-
-    @classmethod
-    def same(cls, tokens: Sequence[int], rows: int) -> Part:
-        """Return the same tokens for each row."""
-        length = np.full(rows, len(tokens), np.int64)
-        return cls(np.array(tokens, np.int32), np.zeros(rows, np.int64), length)
-
-    def write(self, table: NDArray[Any], column: NDArray[np.int64]) -> NDArray[Any]:
-        """Write each row's piece into a table, from a column on; return the table."""
-        rows = np.repeat(np.arange(len(table)), self.length)
-        table[rows, _places(column, self.length)] = self.values[_places(self.start, self.length)]
-        return table
-
-
-def _places(start: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return start, start + 1, ... of each row, one row after the other."""
-    ends = np.cumsum(length)
-    total = int(ends[-1]) if len(ends) else 0
-    found: NDArray[np.int64] = np.arange(total) + np.repeat(start - (ends - length), length)
-    return found
-
-
 def _split(
     example: int, length: int, room: int, overlap: int, words: NDArray[np.int64] | None
 ) -> list[tuple[int, int, int, int, int]]:
@@ -155,7 +136,7 @@ def _snap(words: NDArray[np.int64] | None, place: int, least: int) -> int:
     return max(found, least)
 
 
-Arrays = Mapping[str, NDArray[np.generic]]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -183,29 +164,16 @@ class Batch:
         places = torch.arange(self.ids.shape[1], device=self.ids.device)
         return places < self.lengths[:, None]
 
-    def need(self, name: str) -> Tensor:
-        """Return a target that the kind of task must have."""
-        if name not in self.targets:
-            raise ValueError(f"this batch has no {name}; it is of another kind of task")
-        return self.targets[name]
-
     def select(self, rows: Tensor, width: int | None = None) -> Batch:
         """Return some rows, cut to a width that must hold all their real tokens."""
 
         def chosen(value: Tensor) -> Tensor:
             found = value[rows]
-            return found[:, :width] if width is not None and found.dim() == 2 else found
+            return found[:, :width] if found.dim() == 2 else found
 
-        return self._changed(chosen)
-
-    def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device."""
-        return self._changed(lambda value: value.to(device, non_blocking=True))
-
-    def _changed(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        types = None if self.types is None else change(self.types)
-        targets = {name: change(value) for name, value in self.targets.items()}
-        return Batch(change(self.ids), change(self.lengths), types, targets)
+        types = None if self.types is None else chosen(self.types)
+        targets = {name: chosen(value) for name, value in self.targets.items()}
+        return Batch(chosen(self.ids), chosen(self.lengths), types, targets)
 
 
 @dataclass(frozen=True)
@@ -215,7 +183,6 @@ class Features:
     n rows, t tokens of the longest row. Each kind states which targets and notes it has.
 
     Attributes:
-        examples: the number of examples of the split.
         ids: tokens, padded [n, t].
         lengths: real tokens of each row [n].
         example: which example of the split each row shows, ascending [n].
@@ -226,7 +193,6 @@ class Features:
             those with spans that no row shows whole.
     """
 
-    examples: int
     ids: Ints
     lengths: Ints
     example: Ints
@@ -238,23 +204,13 @@ class Features:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def note(self, name: str) -> NDArray[np.int32]:
-        """Return what decoding needs of each row."""
-        if name not in self.notes:
-            raise ValueError(f"these features have no {name}; they are of another kind of task")
-        found: NDArray[np.int32] = self.notes[name]  # type: ignore[assignment]
-        return found
+    def batch(self, device: torch.device | None = None) -> Batch:
+        """Return all rows as tensors on a device."""
 
-    def batch(self, rows: NDArray[np.int64] | None = None) -> Batch:
-        """Return some rows, or all, as tensors, cut to the longest of them."""
-        chosen = np.arange(len(self)) if rows is None else rows
-        width = int(self.lengths[chosen].max(initial=1))
-
-        def tensor(values: NDArray[np.generic]) -> Tensor:
-            own = values[chosen]
-            own = own[:, :width] if own.ndim == 2 else own
-            found = torch.from_numpy(np.ascontiguousarray(own))
-            return found if found.dtype == torch.bool else found.long()
+        def tensor(values: NDArray[Any]) -> Tensor:
+            found = torch.from_numpy(values)
+            found = found if found.dtype == torch.bool else found.long()
+            return found.to(device=device, non_blocking=True)
 
         return Batch(
             tensor(self.ids),
@@ -307,12 +263,9 @@ class Sheet:
         *,
         max_length: int,
         stride: int = 128,
-        token_types: bool | None = None,
+        types: bool = False,
     ) -> Sheet:
         """Check the settings, and ask the tokenizer how it frames texts.
-
-        Args:
-            token_types: whether to make segment types; without a word, if the tokenizer has them.
 
         Raises:
             ConfigError: the settings leave no room for any text.
@@ -327,11 +280,6 @@ class Sheet:
                 f"max_length is {max_length}, but at least {least} is needed for special tokens "
                 "and some text; raise it."
             )
-        if stride < 0:
-            raise ConfigError(f"stride is {stride}, but only 0 or more is allowed; raise it.")
-        if token_types is None:
-            token_types = "token_type_ids" in vocabulary.tokenizer.model_input_names
-        types = token_types and not vocabulary.causal
         return cls(vocabulary, before, between, after, closing, max_length, stride, types)
 
     def room(self, *, pair: bool, closing: bool = False) -> int:
@@ -397,26 +345,25 @@ def something(ids: Sequence[Sequence[int]], vocabulary: Vocabulary) -> list[Sequ
 
 def assemble(
     sheet: Sheet,
-    examples: int,
     example: NDArray[np.int64],
-    *parts: Part,
+    *parts: Ragged,
     closing: bool = False,
 ) -> tuple[Features, list[NDArray[np.int64]]]:
     """Put special tokens and one part or two into rows; return the column of each part too [n].
 
     Args:
-        examples: how many there are.
-        example: which of them each row shows [n].
+        example: which one each row shows [n].
         closing: end rows with what stands for "no answer" in a causal model.
     """
     count = len(example)
-    special = [sheet.before, *[sheet.between] * (len(parts) - 1)]
-    pieces = [
-        piece
-        for tokens, part in zip(special, parts, strict=True)
-        for piece in (Part.same(tokens, count), part)
-    ]
-    pieces.append(Part.same((*sheet.after, *(sheet.closing if closing else ())), count))
+
+    def same(*tokens: int) -> Ragged:
+        return Ragged.of([tokens]).take(np.zeros(count, np.int64))
+
+    pieces = [same(*sheet.before), parts[0]]
+    for part in parts[1:]:
+        pieces += [same(*sheet.between), part]
+    pieces.append(same(*sheet.after, *(sheet.closing if closing else ())))
     ends = np.cumsum([piece.length for piece in pieces], 0)
     width = int(ends[-1].max(initial=1))
     ids = np.full((count, width), sheet.vocabulary.pad_id, np.int32)
@@ -428,7 +375,7 @@ def assemble(
         later = (places >= second[:, None]) & (places < ends[-1][:, None])
         types = later.astype(np.uint8)
     lengths = ends[-1].astype(np.int32)
-    features = Features(examples, ids, lengths, example.astype(np.int32), types)
+    features = Features(ids, lengths, example.astype(np.int32), types)
     return features, [ends[2 * number] for number in range(len(parts))]
 
 
@@ -454,24 +401,24 @@ def tensorise_sentences(
     if predicates is not None:
         read = something(sheet.vocabulary.encode_words(predicates), sheet.vocabulary)
         asked = Ragged.of([ids[: max(1, cap // 2)] for ids in read])
-        rooms = rooms - asked.lengths
+        rooms = rooms - asked.length
     # The first tokens of words of each sentence that is too long, nothing for others.
     word_starts = [
-        np.flatnonzero(first_token[begin:end]) if end - begin > most else np.zeros(0, np.int64)
-        for (begin, end), most in zip(pairwise(tokens.starts.tolist()), rooms.tolist(), strict=True)
+        np.flatnonzero(first_token[begin : begin + size]) if size > most else np.zeros(0, np.int64)
+        for begin, size, most in np.stack([tokens.start, tokens.length, rooms], 1).tolist()
     ]
-    windows = make_windows(tokens.lengths, rooms, sheet.stride, word_starts=word_starts)
+    windows = make_windows(tokens.length, rooms, sheet.stride, word_starts=word_starts)
     row = windows.example
-    start, length = tokens.starts[row] + windows.start, windows.length
-    parts = [Part(tokens.values, start, length)]
+    start, length = tokens.start[row] + windows.start, windows.length
+    parts = [Ragged(tokens.values, start, length)]
     if asked is not None:
-        parts.append(Part(asked.values, asked.starts[row], asked.lengths[row]))
+        parts.append(asked.take(row))
     if sheet.vocabulary.causal:
         parts.reverse()
-    features, columns = assemble(sheet, len(sentences), row, *parts)
+    features, columns = assemble(sheet, row, *parts)
     column, shape = columns[-1 if sheet.vocabulary.causal else 0], features.ids.shape
-    words = Part(word, start, length).write(np.full(shape, -1, np.int32), column)
-    first = Part(first_token, start, length).write(np.zeros(shape, np.bool_), column)
+    words = Ragged(word, start, length).write(np.full(shape, -1, np.int32), column)
+    first = Ragged(first_token, start, length).write(np.zeros(shape, np.bool_), column)
     places = np.arange(shape[1]) - (column - windows.start)[:, None]
     own = (places >= windows.own_start[:, None]) & (places < windows.own_end[:, None])
     return replace(
@@ -505,12 +452,14 @@ def _encode_sentences(
     begins = np.concatenate(([0], np.cumsum(counts)))
     words = entries.take(flat)
     number = np.arange(len(flat)) - np.repeat(begins[:-1], counts)
-    first = np.zeros(len(words.values), np.bool_)
-    first[words.starts[:-1]] = True
+    # The first token of every word, and the end of the last one.
+    starts = np.concatenate(([0], np.cumsum(words.length)))
+    first = np.zeros(starts[-1], np.bool_)
+    first[starts[:-1]] = True
     sentence = np.repeat(np.arange(len(sentences)), counts)
     return (
-        Ragged(words.values, words.starts[begins]),
-        np.repeat(number, words.lengths).astype(np.int32),
+        Ragged(words.flat(), starts[begins[:-1]], np.diff(starts[begins])),
+        np.repeat(number, words.length).astype(np.int32),
         first,
         len(set(sentence[long[flat]].tolist())),
     )

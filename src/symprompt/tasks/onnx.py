@@ -35,7 +35,6 @@ SCRIPT = "predict.py"
 ALLOWED = 1e-4
 """How far log-probabilities may be from torch's."""
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript")
-_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 # A graph of more bytes than protobuf takes has its weights in a file beside it.
 _LARGEST = 1_800_000_000
 _SCRIPT = '''\
@@ -126,7 +125,7 @@ def export_onnx(run: TaskRun, folder: str | Path, *, model: str = "") -> Path:
         )
     settings = stored.config.task
     types = takes_types(backbone, settings.segments)
-    sheet = Sheet.make(backbone.vocabulary, max_length=settings.max_length, token_types=types)
+    sheet = Sheet.make(backbone.vocabulary, max_length=settings.max_length, types=types)
     graph = _Graph(tuned, stored.task).eval()
     with making_folder(target) as part:
         backbone.vocabulary.tokenizer.save_pretrained(part)
@@ -257,17 +256,14 @@ def _draw(sheet: Sheet, rows: int, tokens: int) -> dict[str, Tensor]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep what the exporter says to its developers from the user."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)
 
 
 def _why(error: BaseException) -> str:

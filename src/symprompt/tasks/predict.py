@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Any, NotRequired, TypeVar
 
 import numpy as np
 from pydantic import with_config
@@ -54,6 +54,7 @@ from symprompt.tasks.trainables import (
     round_shares,
 )
 
+T = TypeVar("T")
 _FILE = "file"
 _BLOCKS = "blocks"
 _COLUMNS: dict[str, type] = {
@@ -239,7 +240,7 @@ class TaskRun:
     def stored(self) -> StoredPrompt | StoredPattern:
         """What the run has learned."""
         if self.folder.has(CONFIG) and "pattern.task" in self.folder.config_keys():
-            return StoredPattern.load(self.folder.path)
+            return StoredPattern.load(self.folder)
         return StoredPrompt.load(self.folder.path)
 
     def predict(
@@ -293,10 +294,7 @@ class TaskRun:
             probabilities=probabilities,
             tick=tick,
         )
-        rows = [
-            {"id": row["id"], "text": example.text, **row}
-            for row, example in zip(outcome.rows, examples, strict=True)
-        ]
+        rows = _with_texts(outcome, examples)
         if out:
             write_file(Path(out), to_json_lines(rows))
         return replace(outcome, rows=rows)
@@ -407,14 +405,10 @@ class _Predictor:
     def start(self, block: Block) -> Callable[[], Made]:
         """Begin a block."""
         bad: list[Bad] = []
-        examples = self._read(block.rows, bad)
-        outcomes = list(self._ask(examples, bad)) if examples else []
-        rows = [
-            {"id": row["id"], "text": example.text, **row}
-            for some, outcome in outcomes
-            for row, (_, example) in zip(outcome.rows, some, strict=True)
-        ]
-        self.whole = [outcome for _, outcome in outcomes]
+        read = _by_halves(block.rows, self._read, bad)
+        asked = list(_by_halves([own for found in read for own in found], self._ask, bad))
+        rows = [row for outcome, examples in asked for row in _with_texts(outcome, examples)]
+        self.whole = [outcome for outcome, _ in asked]
         for outcome in self.whole:
             self.notes |= dict.fromkeys(outcome.notes)
         tally = Counter({_BLOCKS: 1})
@@ -422,43 +416,57 @@ class _Predictor:
             tally.update(json.dumps([row.get("gold"), row["prediction"]]) for row in rows)
         return lambda: Made(rows, bad, tally)
 
-    def _read(self, rows: Sequence[tuple[int, Row]], bad: list[Bad]) -> list[tuple[int, Any]]:
-        """Return examples with their lines, all at once or, if any is bad, one by one."""
+    def _read(self, rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Any]]:
+        """Return examples with their lines."""
         lines = [line for line, _ in rows]
         given = GivenRows([row for _, row in rows], lines, self.name)
-        try:
-            examples = self.stored.read(given, self.columns) if rows else ()
-        except DataError as error:
-            if len(rows) == 1:
-                bad.append((lines[0], str(error)))
-                return []
-            half = len(rows) // 2
-            return self._read(rows[:half], bad) + self._read(rows[half:], bad)
-        if len(examples) == len(rows):
-            return list(zip(lines, examples, strict=True))
-        return [(lines[0] if lines else 0, example) for example in examples]
+        examples = self.stored.read(given, self.columns)
+        if len(examples) != len(rows):
+            lines = lines[:1] * len(examples)
+        return list(zip(lines, examples, strict=True))
 
-    def _ask(
-        self, examples: list[tuple[int, Any]], bad: list[Bad]
-    ) -> Iterator[tuple[list[tuple[int, Any]], Outcome]]:
-        """Yield what is predicted, all at once or, if any is too long, by halves."""
-        plain = [example for _, example in examples]
-        try:
-            outcome = self.stored.ask(self.ready, plain, tick=silent, **self.options)
-        except DataError as error:
-            if len(examples) == 1:
-                bad.append((examples[0][0], str(error)))
-                return
-            half = len(examples) // 2
-            yield from self._ask(examples[:half], bad)
-            yield from self._ask(examples[half:], bad)
-            return
-        yield examples, outcome
+    def _ask(self, lined: Sequence[tuple[int, Any]]) -> tuple[Outcome, list[Any]]:
+        """Return what is predicted for examples, and these."""
+        examples = [example for _, example in lined]
+        return self.stored.ask(self.ready, examples, tick=silent, **self.options), examples
 
     def metrics(self, done: Streamed) -> dict[str, float]:
         """Return the figures of a file of one block."""
         alone = len(self.whole) == done.tally.get(_BLOCKS) == 1
         return dict(self.whole[0].metrics) if alone else {}
+
+
+def _by_halves(
+    lined: Sequence[tuple[int, Any]],
+    work: Callable[[Sequence[tuple[int, Any]]], T],
+    bad: list[Bad],
+) -> Iterator[T]:
+    """Yield what is made of some lines, all at once or, where one is refused, by halves.
+
+    Args:
+        bad: takes each line that is refused, and why.
+    """
+    if not lined:
+        return
+    try:
+        made = work(lined)
+    except DataError as error:
+        if len(lined) == 1:
+            bad.append((lined[0][0], str(error)))
+            return
+        half = len(lined) // 2
+        yield from _by_halves(lined[:half], work, bad)
+        yield from _by_halves(lined[half:], work, bad)
+        return
+    yield made
+
+
+def _with_texts(outcome: Outcome, examples: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the rows of predictions with what was asked about."""
+    return [
+        {"id": row["id"], "text": example.text, **row}
+        for row, example in zip(outcome.rows, examples, strict=True)
+    ]
 
 
 def prediction_format(probabilities: bool) -> Format:
@@ -649,7 +657,7 @@ class StoredPrompt:
             self.task,
             self.kind,
             features,
-            features.batch().to(model.tuned.backbone.device),
+            features.batch(model.tuned.backbone.device),
             max_tokens=max_tokens,
             tick=tick,
             stage="predicting",
@@ -661,7 +669,7 @@ class StoredPrompt:
         task = self.config.task
         types = takes_types(backbone, task.segments)
         sheet = Sheet.make(
-            backbone.vocabulary, max_length=task.max_length, stride=task.stride, token_types=types
+            backbone.vocabulary, max_length=task.max_length, stride=task.stride, types=types
         )
         return self.kind.tensorise(examples, sheet, self.target)
 
@@ -705,14 +713,12 @@ class StoredPattern:
     pattern: PatternConfig
 
     @classmethod
-    def load(cls, path: str | Path) -> StoredPattern:
+    def load(cls, folder: Folder) -> StoredPattern:
         """Read a finished run.
 
         Raises:
-            RunError: there is none, or it is damaged.
+            RunError: it is damaged.
         """
-        folder = Folder(path)
-        manifest = folder.require_finished(COMMAND)
         try:
             config = load_pattern_config(str(folder.path / CONFIG))
         except (ConfigError, DataError, TemplateError) as error:
@@ -721,8 +727,8 @@ class StoredPattern:
         if pattern.traits.verbal:
             # As the run read it, whatever a published one of its name is now.
             with folder.refuse_damage(MANIFEST):
-                words = tuple(map(str, manifest.details["words"]))
-                text = str(manifest.details["pattern"])
+                words = tuple(map(str, folder.manifest.details["words"]))
+                text = str(folder.manifest.details["pattern"])
             pattern = replace(pattern, template=text, words=words)
         return cls(folder, config, pattern)
 

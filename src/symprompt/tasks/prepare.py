@@ -10,7 +10,7 @@ from typing import Any
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
 from symprompt.tasks.config import TaskConfig
-from symprompt.tasks.data.examples import Columns, TaskData, draw_limited, hold_out
+from symprompt.tasks.data.examples import USUAL, Columns, TaskData, draw_limited, hold_out
 from symprompt.tasks.data.load import load_task
 from symprompt.tasks.data.sentences import identified
 from symprompt.tasks.features import Batch, Features, Sheet, takes_types
@@ -57,12 +57,9 @@ def read_task(task: TaskConfig, source: str) -> TaskData:
         raise DataError(f"--data is missing; name {whose}.")
     kind = None if task.kind == "auto" else task.kind
     columns = columns_of(task.columns)
-    if task.name:
-        inside = Path(source, task.name)
-        where = inside if inside.is_dir() else source
-        data = load_task(task.name, where, kind=kind, columns=columns, seed=task.split_seed)
-    else:
-        data = load_task(source, kind=kind, columns=columns, seed=task.split_seed)
+    inside = Path(source, task.name)
+    where = inside if inside.is_dir() else source
+    data = load_task(where, task.name, kind=kind, columns=columns, seed=task.split_seed)
     if task.identify:
         data = identified(data)
     known = KINDS[data.kind].is_labelled
@@ -107,7 +104,7 @@ def tensorise_task(
         backbone.vocabulary,
         max_length=length,
         stride=min(task.stride, length // 4),
-        token_types=segments,
+        types=segments,
     )
     pooled = task.windows == "pooled"
     target = Target(data.labels, data.relations, every_token=task.label_all_tokens, pooled=pooled)
@@ -117,7 +114,7 @@ def tensorise_task(
         for name, examples in data.splits.items()
         if examples
     }
-    inputs = {name: own.batch().to(backbone.device) for name, own in splits.items()}
+    inputs = {name: own.batch(backbone.device) for name, own in splits.items()}
     choice = HELD_OUT if HELD_OUT in splits else "dev"
     reported = "test" if "test" in splits else "dev"
     if choice not in splits or reported not in splits:
@@ -149,7 +146,7 @@ def columns_of(pairs: Sequence[str]) -> Columns:
         if numbered and not column.lstrip("-").isdigit():
             raise ConfigError(f"columns has {pair!r}; {role} is the number of a column.")
         found[role] = int(column) if numbered else column
-    return replace(Columns(), **found)  # type: ignore[arg-type]
+    return replace(USUAL, **found)  # type: ignore[arg-type]
 
 
 def _listed(data: TaskData) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from symprompt.config import layers_of
 from symprompt.engine.batches import few_widths, make_batches
@@ -115,18 +116,20 @@ class Server:
         """Return each task's scores, all tasks' inputs together in passes of similar length."""
         if not asked:
             return {}
+        device = self.backbone.device
         lengths = np.concatenate([own.lengths for own in asked.values()])
         owner = np.repeat(list(asked), [len(own) for own in asked.values()])
         place = np.concatenate([np.arange(len(own)) for own in asked.values()])
-        inputs = {task: own.batch().to(self.backbone.device) for task, own in asked.items()}
+        inputs = {task: own.batch(device) for task, own in asked.items()}
         found: dict[str, list[tuple[Tensor, Tensor]]] = {task: [] for task in asked}
         widest = max(int(own.ids.shape[1]) for own in asked.values())
         width = partial(few_widths, widest=widest)
         for step in make_batches(lengths, max_tokens, width=width, order="longest"):
+            tasks = owner[step.rows]
             parts = {
-                task: place[step.rows[owner[step.rows] == task]]
+                task: torch.from_numpy(place[step.rows[tasks == task]]).to(device)
                 for task in asked
-                if task in owner[step.rows]
+                if task in tasks
             }
             self._pass(inputs, parts, step.width, found)
         return {
@@ -137,54 +140,39 @@ class Server:
     def _pass(
         self,
         inputs: Mapping[str, Batch],
-        parts: Mapping[str, np.ndarray],
+        parts: Mapping[str, Tensor],
         width: int,
         found: Mapping[str, list[tuple[Tensor, Tensor]]],
     ) -> None:
         """Run one batch of rows of several tasks, and put the scores where they belong."""
-        batches, chosen = [], []
-        for task, rows in parts.items():
-            chosen.append(torch.from_numpy(rows).to(self.backbone.device))
-            batches.append(inputs[task].select(chosen[-1], width))
-        numbers = {task: place for place, task in enumerate(self.prompts)}
-        row = torch.cat(
-            [
-                torch.full((len(batch),), numbers[task], device=self.backbone.device)
-                for task, batch in zip(parts, batches, strict=True)
-            ]
-        )
-        ids = torch.cat([_padded(batch.ids, width) for batch in batches])
+        batches = {task: inputs[task].select(rows, width) for task, rows in parts.items()}
+        each, sizes = list(batches.values()), [len(batch) for batch in batches.values()]
+        numbers = torch.tensor([list(self.prompts).index(task) for task in parts])
+        row = numbers.repeat_interleave(torch.tensor(sizes)).to(self.backbone.device)
+        ids = torch.cat([_padded(batch.ids, width) for batch in each])
         tokens = torch.arange(width, device=ids.device)
-        mask = tokens < torch.cat([batch.lengths for batch in batches])[:, None]
+        mask = tokens < torch.cat([batch.lengths for batch in each])[:, None]
         types = None
-        if any(batch.types is not None for batch in batches):
+        if any(batch.types is not None for batch in each):
             # Without segments every token is in the first.
-            each = [torch.zeros_like(x.ids) if x.types is None else x.types for x in batches]
-            types = torch.cat([_padded(entry, width) for entry in each])
+            own = [torch.zeros_like(x.ids) if x.types is None else x.types for x in each]
+            types = torch.cat([_padded(entry, width) for entry in own])
         together = Inputs(self.backbone.embed(ids), mask, types=types)
         prefix = Prefix(self.states, row, self.shift, self.visible, layers=self.layers)
         states = self.backbone.states(together, prefix=prefix)
-        sizes = [len(batch) for batch in batches]
-        for task, batch, own, places in zip(
-            parts, batches, torch.split(states, sizes), chosen, strict=True
-        ):
-            seen = int(batch.ids.shape[1])
-            scores = read_off(self.heads[task], own[:, :seen], batch)
-            found[task].append((places, scores))
+        for (task, batch), part in zip(batches.items(), torch.split(states, sizes), strict=True):
+            scores = read_off(self.heads[task], part[:, : batch.ids.shape[1]], batch)
+            found[task].append((parts[task], scores))
 
 
 def _side_by_side(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Return prefixes of several lengths as one tensor, and which of its keys are real."""
-    longest = max(int(entry.shape[3]) for entry in states)
-    shape = list(states[0].shape)
-    shape[3] = longest
-    together = states[0].new_zeros(len(states), *shape)
-    visible = torch.zeros(len(states), longest, dtype=torch.bool, device=together.device)
-    for place, entry in enumerate(states):
-        together[place, :, :, :, : entry.shape[3]] = entry
-        visible[place, : entry.shape[3]] = True
-    return together, visible
+    lengths = torch.tensor([entry.shape[3] for entry in states])
+    longest = int(lengths.max())
+    padded = [functional.pad(entry, (0, 0, 0, longest - entry.shape[3])) for entry in states]
+    visible = torch.arange(longest) < lengths[:, None]
+    return torch.stack(padded), visible.to(states[0].device)
 
 
 def _padded(values: Tensor, width: int) -> Tensor:
-    return torch.nn.functional.pad(values, (0, width - values.shape[1]))
+    return functional.pad(values, (0, width - values.shape[1]))

@@ -47,29 +47,28 @@ def run_summary(metrics: Mapping[str, Any]) -> Grids:
 
 def run_notes(metrics: Mapping[str, Any]) -> list[str]:
     """Return what was left out of a run on a labelled task or is out of its reach."""
-    notes = [f"left out: {count} ({why})" for why, count in metrics.get("dropped", {}).items()]
-    long = metrics.get("spans_too_long", {})
-    if long:
-        told = ", ".join(f"{count} of {split}" for split, count in long.items())
-        notes.append(f"spans longer than span.length are never found: {told}")
-    cut = metrics.get("cut", {})
-    if cut and "pattern" not in metrics:
-        told = ", ".join(f"{count} of {split}" for split, count in cut.items())
-        notes.append(f"{CUT}: {told}")
-    elif cut:
-        counts = [
+    cut, unseen = metrics.get("cut", {}), metrics.get("unseen", [])
+    if "pattern" in metrics:
+        what = "examples too long, the ends of their longest fields left out"
+        cuts = [
             f"{own['examples']} of {split} ({counted(own['tokens'], 'token')})"
             for split, own in cut.items()
             if own["examples"]
         ]
-        what = "examples too long, the ends of their longest fields left out"
-        notes += [f"{what}: {', '.join(counts)}"] if counts else []
-    unseen = metrics.get("unseen", [])
-    if unseen:
-        more = f" and {len(unseen) - _NAMED} more" if len(unseen) > _NAMED else ""
-        told = ", ".join(unseen[:_NAMED]) + more
-        notes.append(f"labels that training does not have are never predicted: {told}")
-    return notes
+    else:
+        what, cuts = CUT, [f"{count} of {split}" for split, count in cut.items()]
+    long = metrics.get("spans_too_long", {})
+    more = f" and {len(unseen) - _NAMED} more" if len(unseen) > _NAMED else ""
+    listed = {
+        "spans longer than span.length are never found": ", ".join(
+            f"{count} of {split}" for split, count in long.items()
+        ),
+        what: ", ".join(cuts),
+        "labels that training does not have are never predicted": ", ".join(unseen[:_NAMED]) + more,
+    }
+    dropped = metrics.get("dropped", {})
+    notes = [f"left out: {count} ({why})" for why, count in dropped.items()]
+    return notes + [f"{what}: {own}" for what, own in listed.items() if own]
 
 
 def prediction_tables(found: Mapping[str, Any]) -> Grids:

@@ -19,6 +19,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,8 @@ class Session:
 
     def __init__(self) -> None:
         self._backbones: dict[tuple[str, ...], LanguageModel] = {}
-        self._data: dict[tuple[object, ...], TaskData] = {}
         self._tasks: dict[tuple[object, ...], PreparedTask] = {}
-        self._verbal: dict[tuple[object, ...], VerbalData] = {}
+        self._read, self._read_verbal = cache(read_task), cache(load_verbal)
 
     def backbone(self, config: TuneConfig | PatternRunConfig, tick: Tick = silent) -> LanguageModel:
         """Return the model a run needs, in the dtype that its method trains in."""
@@ -132,10 +132,7 @@ class Session:
         Raises:
             DataError: the data cannot be read, or has no training examples.
         """
-        key = (config.task, config.data)
-        if key not in self._data:
-            self._data[key] = read_task(config.task, config.data)
-        return self._data[key]
+        return self._read(config.task, config.data)
 
     def verbal_data(self, config: PatternRunConfig) -> VerbalData:
         """Return the examples of a task that is asked through a pattern.
@@ -148,12 +145,9 @@ class Session:
             raise ConfigError(
                 f"--data is missing; name the folder of {own.task}'s files, or the one above it."
             )
-        key = (own.task, config.data, own.held_out, own.split_seed)
-        if key not in self._verbal:
-            self._verbal[key] = load_verbal(
-                own.task, config.data, held_out=own.held_out, split_seed=own.split_seed
-            )
-        return self._verbal[key]
+        return self._read_verbal(
+            own.task, config.data, held_out=own.held_out, split_seed=own.split_seed
+        )
 
 
 def tune(
@@ -302,8 +296,7 @@ def _tune_task(
                 'prefix.encoder = "mlp" cannot go on from stored keys and values; use "free".'
             )
         model.load(task.name, start)
-    tick("acceleration", 1, 1, _accelerate(config, model, tasks, config.learning.epochs))
-    folder.start(config, _describe(config, model.tuned.backbone, tasks))
+    _begin(folder, config, model, tasks, config.learning.epochs, tick)
     name = TRAINABLES[config.method].file
     evaluator = Evaluator(model, config, task)
     if not folder.has(name):
@@ -351,20 +344,25 @@ def _prepare(
     return TaskModel(tuned, heads, inputs), tasks
 
 
-def _accelerate(
-    config: TuneConfig, model: TaskModel, tasks: Mapping[str, PreparedTask], epochs: int
-) -> str:
-    """Choose how training is accelerated; of fine-tuning, of the copy that is trained."""
+def _begin(
+    folder: Folder,
+    config: TuneConfig,
+    model: TaskModel,
+    tasks: Mapping[str, PreparedTask],
+    epochs: int,
+    tick: Tick,
+) -> None:
+    """Choose how training is accelerated, and start the run folder."""
+    # Of fine-tuning, the copy that is trained.
+    backbone = model.tuned.backbone
     tokens = epochs * sum(int(task.splits["train"].lengths.sum()) for task in tasks.values())
-    return model.tuned.backbone.accelerate(config.compile, tokens=tokens)
-
-
-def _describe(
-    config: TuneConfig, backbone: LanguageModel, tasks: Mapping[str, PreparedTask]
-) -> Manifest:
+    tick("acceleration", 1, 1, backbone.accelerate(config.compile, tokens=tokens))
     splits = {name: task.data.splits for name, task in tasks.items()}
     segments = any(task.segments for task in tasks.values())
-    return describe_run(config, backbone, splits, config.method, (config.seed,), segments=segments)
+    manifest = describe_run(
+        config, backbone, splits, config.method, (config.seed,), segments=segments
+    )
+    folder.start(config, manifest)
 
 
 def _train(
@@ -386,7 +384,6 @@ def _train(
     training = TaskTraining(
         model,
         {name: task.splits["train"].lengths for name, task in tasks.items()},
-        {name: int(task.splits["train"].ids.shape[1]) for name, task in tasks.items()},
         learning,
         score,
         texts={name: task.splits["train"].example for name, task in tasks.items()}
@@ -411,21 +408,17 @@ def _train(
     }
 
 
-def _label_column(task: PreparedTask) -> list[str]:
-    """Return the known name of the column of what is predicted, if it is not the usual one."""
-    role = task.kind.predicted
-    return [f"{role}={task.data.columns[role]}"] if role in task.data.columns else []
-
-
 def _make_card(evaluator: Evaluator, backbone: LanguageModel) -> Card:
     config, task = evaluator.config, evaluator.task
+    # What is predicted is in the column of training, also where it is not called as usual.
+    known = [f"{role}={x}" for role, x in task.data.columns.items() if role == task.kind.predicted]
     return {
         "format": FORMAT,
         "method": config.method,
         "task": task.name,
         "kind": task.data.kind,
         "labels": list(task.data.labels.names),
-        "columns": [*config.task.columns, *_label_column(task)],
+        "columns": [*config.task.columns, *known],
         "base_model": config.model,
         "base_model_fingerprint": backbone.fingerprint,
         "file": TRAINABLES[config.method].file,
@@ -584,9 +577,8 @@ def _share(
     """Train the shared prefix and all heads, or read them back; return their parameters."""
     shared = Folder(folder.path / SHARED)
     model, tasks = _prepare(config, session.backbone(config, tick), parts, session)
-    tick("acceleration", 1, 1, _accelerate(config, model, tasks, config.mixture.epochs))
     # Also where the prefix is there: the tasks must go on with the model that it was learned for.
-    folder.start(config, _describe(config, model.tuned.backbone, tasks))
+    _begin(folder, config, model, tasks, config.mixture.epochs, tick)
     if not (shared.has(PROMPT) and shared.has(HISTORY)):
 
         def score() -> tuple[float, float, dict[str, float]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -183,12 +183,9 @@ class FullWeights(TunedModel):
 
     def states(self, batch: Batch) -> Tensor:
         """Return the states that the weights as they are now give."""
-        casting: AbstractContextManager[object] = nullcontext()
-        if self.half:
-            # Kept casts of weights would outlive the recorded step that made them.
-            kind = self.backbone.device.type
-            casting = torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
-        with casting:
+        kind = self.backbone.device.type
+        # Kept casts of weights would outlive the recorded step that made them.
+        with torch.autocast(kind, torch.bfloat16, enabled=self.half, cache_enabled=False):
             return self.backbone.states(self._inputs(batch), grad_model=bool(self._trained))
 
 
@@ -507,12 +504,8 @@ def gather(
             if kind.per_token:
                 shape[1] = int(features.ids.shape[1])
             found = kept.new_full(shape, -torch.inf if kept.is_floating_point() else 0)
-        if kept.shape[1:] == found.shape[1:]:
-            found[rows] = kept
-        else:
-            found[rows, : kept.shape[1]] = kept
-    if found is None:
-        raise ValueError("no row has been queried")
+        found[rows, : kept.shape[1]] = kept
+    assert found is not None  # no split is without rows
     refuse_nan(bool(broken))
     return found.cpu()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
@@ -25,7 +25,7 @@ from symprompt.accel.compiling import Recorder, Replay
 from symprompt.engine.batches import few_widths
 from symprompt.engine.flat_adamw import FlatAdamW, ParameterGroup, make_groups
 from symprompt.engine.loop import EarlyStopping, Loop, Progress, State, fill, rate_share
-from symprompt.errors import ConfigError, TrainingError
+from symprompt.errors import ConfigError
 from symprompt.files.progress import Tick, silent
 from symprompt.runs.environment import derive_seed, send
 from symprompt.tasks.config import (
@@ -73,7 +73,6 @@ def plan_epoch(
     lengths: Mapping[str, np.ndarray],
     *,
     batch: int,
-    widest: Mapping[str, int],
     seed: int,
     texts: Mapping[str, np.ndarray] | None = None,
 ) -> list[Step]:
@@ -86,7 +85,6 @@ def plan_epoch(
         lengths: task -> [n] tokens of each input.
         batch: inputs per step; of texts that stay together, those that end within a batch are a
             step, so that every epoch has as many steps.
-        widest: task -> the widest input there is.
         seed: of the order; another one for every epoch.
         texts: task -> [n] ascending, the text of each input; those of one text stay together. None:
             each is one of its own.
@@ -109,7 +107,7 @@ def plan_epoch(
         inputs = np.repeat(first[order] - behind + count[order], count[order])
         inputs += np.arange(len(length))
         for rows in np.split(inputs, behind[cuts - 1]):
-            width = few_widths(length[rows].max(), widest[task])
+            width = few_widths(length[rows].max(), length.max())
             steps.append(Step(task, int(width), rows))
     shuffle = np.random.default_rng(derive_seed(seed, "steps"))
     return [steps[place] for place in shuffle.permutation(len(steps))]
@@ -269,7 +267,6 @@ class TaskTraining(Training):
     Args:
         model: what is trained.
         lengths: task -> [n] tokens of each training input.
-        widest: task -> tokens of the widest.
         config: how it is learned.
         score: evaluates dev.
         texts: task -> [n] the text of each input, where those of one text are learned together.
@@ -281,7 +278,6 @@ class TaskTraining(Training):
         self,
         model: TaskModel,
         lengths: Mapping[str, np.ndarray],
-        widest: Mapping[str, int],
         config: LearningConfig,
         score: Score,
         *,
@@ -300,7 +296,6 @@ class TaskTraining(Training):
         super().__init__(groups, device, clip=config.clip, record=record)
         self.model = model
         self.lengths = lengths
-        self.widest = widest
         self.texts = texts
         self.config = config
         self.score = score
@@ -317,9 +312,7 @@ class TaskTraining(Training):
     def _draw(self, epoch: int) -> list[tuple[str, int, Tensor, Tensor]]:
         """Return an epoch's passes, one a step; their rows are sent to the device together."""
         batch, seed = self.config.batch, derive_seed(self.seed, "epoch", epoch)
-        plan = plan_epoch(
-            self.lengths, batch=batch, widest=self.widest, seed=seed, texts=self.texts
-        )
+        plan = plan_epoch(self.lengths, batch=batch, seed=seed, texts=self.texts)
         # Few sizes, as each is recorded by itself; only texts that stay together are above a batch.
         grain = max(1, batch // 4)
         sizes = [max(batch, -(-len(step.rows) // grain) * grain) for step in plan]
@@ -492,8 +485,6 @@ class PatternTraining(Training):
         network = self.problem.backbone.model
         named |= {f"model.{name}": own for name, own in network.named_parameters()}
         named = {name: value for name, value in named.items() if value.requires_grad}
-        if not named:
-            raise TrainingError("there is nothing to train; train the model or learn vectors.")
         rows = torch.zeros(1, dtype=torch.long, device=self.problem.backbone.device)
         loss = self.model.loss(self.layout, rows, self.layout.width_of(np.zeros(1, dtype=np.int64)))
         found = torch.autograd.grad(loss.sum(), list(named.values()), allow_unused=True)
@@ -642,13 +633,10 @@ def tuning(
         {name: value.detach().clone() for name, value in model.named_parameters()} if joint else {}
     )
     model.requires_grad_(joint)
-    training: PatternTraining | None = None
     try:
-        training = PatternTraining(problem, learning, **options)
-        yield training
+        with closing(PatternTraining(problem, learning, **options)) as training:
+            yield training
     finally:
-        if training is not None:
-            training.close()
         model.requires_grad_(False)
         with torch.no_grad():
             for name, value in model.named_parameters():

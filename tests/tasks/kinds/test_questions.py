@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 from symprompt.errors import DataError, ModelError
 from symprompt.models.vocabulary import Vocabulary
 from symprompt.tasks.config import HeadConfig
-from symprompt.tasks.data.examples import Answer, LabelSet, QuestionExample, TextExample
+from symprompt.tasks.data.examples import Answer, LabelSet, QuestionExample
 from symprompt.tasks.features import Batch, Features
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds import questions as own
@@ -53,8 +54,8 @@ def test_answers_are_found_again(vocabulary: Vocabulary, max_length: int) -> Non
     starts, ends, null, offsets = (
         features.targets["starts"],
         features.targets["ends"],
-        features.note("null"),
-        features.note("offsets"),
+        features.notes["null"],
+        features.notes["offsets"],
     )
     found: set[int] = set()
     for row in range(len(features)):
@@ -75,7 +76,7 @@ def test_answers_are_found_again(vocabulary: Vocabulary, max_length: int) -> Non
     wanted = features.lengths - 1 if vocabulary.causal else 0 * features.lengths
     assert null.tolist() == wanted.tolist()
     batch = features.batch()
-    allowed = batch.need("allowed")
+    allowed = batch.targets["allowed"]
     assert int(allowed.sum()) == int((offsets[..., 0] >= 0).sum()) + len(features)
 
 
@@ -132,21 +133,19 @@ def test_losses_are_those_of_a_loop() -> None:
     assert head.weights(batch).tolist() == [1, 1, 0]
 
 
-def questions() -> list[QuestionExample]:
-    found = []
-    for number, answer in enumerate(["Italy", "old city", "New York", None, "The"]):
-        answers = () if answer is None else (Answer(CONTEXT.index(answer), answer),)
-        found.append(QuestionExample(str(number), "in", CONTEXT, answers))
-    return found
+ASKED = [
+    replace(ask(str(number), answer), question="in")
+    for number, answer in enumerate(["Italy", "old city", "New York", None, "The"])
+]
 
 
 def slow_answers(
     features: Features, scores: np.ndarray, example: int, tries: int, longest: int
 ) -> tuple[float, list[tuple[float, str]]]:
     """All pairs of the best tokens of every window, one by one."""
-    null, found, offsets = np.inf, {}, features.note("offsets")
+    null, found, offsets = np.inf, {}, features.notes["offsets"]
     for row in np.flatnonzero(features.example == example):
-        at = features.note("null")[row]
+        at = features.notes["null"][row]
         null = min(null, scores[row, at, 0] + scores[row, at, 1])
         inside = [t for t in range(scores.shape[1]) if offsets[row, t, 0] >= 0]
         firsts = sorted(inside, key=lambda t: -scores[row, t, 0])[:tries]
@@ -154,10 +153,7 @@ def slow_answers(
         for first in firsts:
             for last in lasts:
                 if first <= last < first + longest:
-                    begin, end = (
-                        features.note("offsets")[row, first, 0],
-                        features.note("offsets")[row, last, 1],
-                    )
+                    begin, end = offsets[row, first, 0], offsets[row, last, 1]
                     score = scores[row, first, 0] + scores[row, last, 1]
                     if CONTEXT[begin:end].strip():
                         found[begin, end] = max(score, found.get((begin, end), -np.inf))
@@ -172,7 +168,7 @@ def test_answers_are_those_of_a_slow_search(
 ) -> None:
     monkeypatch.setattr(own, "_CANDIDATES", 4)
     monkeypatch.setattr(own, "_LONGEST", 6)
-    examples = questions()
+    examples = ASKED
     features = tensorise("question", examples, LabelSet(()), vocabulary, max_length=30, stride=8)
     scores = np.random.default_rng(2).normal(size=(*features.ids.shape, 2))
     found = QUESTIONS.decode(scores, features, examples, NO_LABELS, threshold=0.5)
@@ -186,24 +182,17 @@ def test_answers_are_those_of_a_slow_search(
         assert scored == sorted(scored, reverse=True)
         assert len(scored) <= 4
         for entry in prediction.candidates:
-            assert CONTEXT[entry.start : entry.end].strip() == entry.text
+            assert entry.text in CONTEXT
 
 
 def test_a_model_that_allows_nothing_gives_no_answer(vocabulary: Vocabulary) -> None:
-    examples = questions()[:1]
+    examples = ASKED[:1]
     features = tensorise("question", examples, LabelSet(()), vocabulary, max_length=90, stride=8)
     scores = np.full((*features.ids.shape, 2), -np.inf)
-    scores[np.arange(len(features)), features.note("null")] = 0.0
+    scores[np.arange(len(features)), features.notes["null"]] = 0.0
     (found,) = QUESTIONS.decode(scores, features, examples, NO_LABELS, threshold=0.0)
     assert (found.text, found.candidates) == ("", ())
     assert found.at(None).text == ""
-
-
-def test_features_of_another_kind_are_refused(plain: Vocabulary) -> None:
-    text = [TextExample("0", ("x",))]
-    features = tensorise("sequence", text, LabelSet(()), plain, max_length=30)
-    with pytest.raises(ValueError, match="have no offsets"):
-        QUESTIONS.decode(np.zeros((1, 3, 2)), features, [], NO_LABELS)
 
 
 def question(*answers: str) -> QuestionExample:
@@ -214,7 +203,7 @@ def question(*answers: str) -> QuestionExample:
 
 def predict(text: str, null: float = 0.0, best: str | None = None) -> AnswerPrediction:
     kept = text if best is None else best
-    return AnswerPrediction(text, null, (Candidate(kept, 0.0, 0, len(kept)),))
+    return AnswerPrediction(text, null, (Candidate(kept, 0.0),))
 
 
 @pytest.mark.parametrize(

@@ -1,32 +1,41 @@
-"""Spans from file to figure: loaders, rows, decoding, thresholds, metrics, runs that learn them."""
+"""Spans from file to figure: loaders, rows, decoding, thresholds, metrics, runs, heads by loops."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from symprompt.config import build
 from symprompt.errors import ConfigError, DataError
 from symprompt.models import LanguageModel
-from symprompt.tasks.config import SpanConfig, TuneConfig
+from symprompt.tasks.config import HeadConfig, SpanConfig, TuneConfig
 from symprompt.tasks.data.examples import LabelSet, Relation, SpanExample, spans_of
 from symprompt.tasks.data.load import load_task
-from symprompt.tasks.features import Features, first_words
+from symprompt.tasks.features import Batch, Features, first_words
 from symprompt.tasks.kinds import KINDS, Target
 from symprompt.tasks.kinds.spans import (
     LOWEST,
+    Projection,
+    SpanHead,
     SpanPrediction,
+    SpanStates,
 )
 from symprompt.tasks.predict import CARD, Card, predict_file
 from symprompt.tasks.tables import run_notes
-from tiny.labelled import write_spans, write_toy
+from tiny.labelled import read_lines, write_spans
 from tiny.models import PLAIN_WORDS
-from tiny.oracles import seqeval_scores
+from tiny.oracles import generator, seqeval_scores
 from tiny.tasks import run_toy, tensorise
 
 LABELS = LabelSet.of_spans(["LOC", "PER"])
@@ -46,17 +55,16 @@ CONLL04 = """#doc 1
 def test_conll2004_has_entities_and_relations(tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.txt").write_text(CONLL04)
-    data = load_task("conll2004", tmp_path, kind="relations")
+    data = load_task(tmp_path, "conll2004", kind="relations")
     example = data.split("dev")[0]
-    assert isinstance(example, SpanExample)
     assert example.spans == (("Peop", 0, 2), ("Loc", 3, 4), ("Org", 5, 6))
     assert example.relations == (Relation("Live_In", 0, 1), Relation("Work_For", 0, 2))
     assert data.labels.names == ("NULL", "Loc", "Org", "Peop")
     assert data.relations.names == ("NULL", "Live_In", "Work_For")
-    spans = load_task("conll2004", tmp_path, kind="spans")
+    spans = load_task(tmp_path, "conll2004", kind="spans")
     assert spans.kind == "spans"
-    assert spans.split("test")[0].spans == example.spans  # type: ignore[union-attr]
-    assert load_task("conll2004", tmp_path).kind == "tagging"
+    assert spans.split("test")[0].spans == example.spans
+    assert load_task(tmp_path, "conll2004").kind == "tagging"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def test_a_garbled_relation_is_named_with_its_line(
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.txt").write_text(CONLL04.replace(old, new))
     with pytest.raises(DataError, match=rf"train\.txt, line [35].*{words}"):
-        load_task("conll2004", tmp_path, kind="relations")
+        load_task(tmp_path, "conll2004", kind="relations")
 
 
 def test_sets_without_spans_or_relations_say_so(tmp_path: Path) -> None:
@@ -83,9 +91,9 @@ def test_sets_without_spans_or_relations_say_so(tmp_path: Path) -> None:
         ConfigError,
         match="not as relations; sets that can be are conll2004",
     ):
-        load_task("conll2003", tmp_path, kind="relations")
+        load_task(tmp_path, "conll2003", kind="relations")
     with pytest.raises(ConfigError, match="rte is read as pair, not as spans"):
-        load_task("rte", tmp_path, kind="spans")
+        load_task(tmp_path, "rte", kind="spans")
 
 
 @pytest.mark.parametrize(
@@ -136,16 +144,17 @@ def test_every_span_is_in_the_row_that_answers_for_it(
         relations=LabelSet.of_spans(["R"]),
     )
     batch, found = features.batch(), set()
-    base = first_words(features.note("words"))
+    firsts, lasts = batch.targets["firsts"], batch.targets["lasts"]
+    base = first_words(features.notes["words"])
     for row in range(len(features)):
-        own = [entry for entry in batch.need("spans")[row].tolist() if entry[2] >= 0]
+        own = [entry for entry in batch.targets["spans"][row].tolist() if entry[2] >= 0]
         for word, more, label in own:
-            assert batch.need("owned")[row, word]
-            start, end = batch.need("firsts")[row, word], batch.need("lasts")[row, word + more]
+            assert batch.targets["owned"][row, word]
+            start, end = firsts[row, word], lasts[row, word + more]
             assert 0 < start <= end < features.lengths[row] - 1
             at = int(base[row]) + word
             found.add((LABELS.names[label], at, at + more + 1))
-        for one, other, label in batch.need("pairs")[row].tolist():
+        for one, other, label in batch.targets["pairs"][row].tolist():
             assert (label >= 0) == (one >= 0) == (other >= 0)
             assert other == one + 1 or label < 0
     assert found == set(spans) if max_length == 64 else found <= set(spans)
@@ -156,15 +165,10 @@ def test_every_span_is_in_the_row_that_answers_for_it(
 # --------------------------------------------------------------------------------------- decoding
 
 
-def make_features_of(examples: int, words: int) -> Features:
-    table = np.tile(np.arange(words, dtype=np.int32), (examples, 1))
-    return Features(
-        examples,
-        table,
-        np.full(examples, words, np.int32),
-        np.arange(examples, dtype=np.int32),
-        notes={"words": table},
-    )
+# A sentence of six words, a token each.
+WORDS = np.arange(6, dtype=np.int32)[None]
+SIX = Features(WORDS, np.array([6]), np.array([0]), notes={"words": WORDS})
+ONE = [SpanExample("a", ("w",) * 6)]
 
 
 def above(prediction: SpanPrediction, threshold: float) -> SpanPrediction:
@@ -190,10 +194,10 @@ CANDIDATES = np.array(
 def test_spans_are_taken_greedily(
     overlaps: Any, threshold: float, wanted: list[tuple[str, int, int]]
 ) -> None:
-    features, target = make_features_of(1, 6), Target(LABELS, span=SpanConfig(overlaps=overlaps))
-    (found,) = KINDS["spans"].decode(CANDIDATES, features, [], target, threshold=threshold)
+    target = Target(LABELS, span=SpanConfig(overlaps=overlaps))
+    (found,) = KINDS["spans"].decode(CANDIDATES, SIX, ONE, target, threshold=threshold)
     assert list(found.spans) == wanted
-    (low,) = KINDS["spans"].decode(CANDIDATES, features, [], target, threshold=LOWEST)
+    (low,) = KINDS["spans"].decode(CANDIDATES, SIX, ONE, target, threshold=LOWEST)
     assert above(low, threshold).spans == found.spans
 
 
@@ -223,9 +227,8 @@ def test_relations_stand_between_taken_spans() -> None:
     scores[0, 3:5, :4] = [[0, 2, 1, 0.0], [4, 0, 2, 0.0]]
     scores[0, 3:, 4:7] = 1
     scores[0, 3, 8] = 2.0
-    features = make_features_of(1, 6)
     names = LabelSet.of_spans(["R"])
-    (found,) = KINDS["relations"].decode(scores, features, [], Target(LABELS, names))
+    (found,) = KINDS["relations"].decode(scores, SIX, ONE, Target(LABELS, names))
     assert found.spans == (("LOC", 0, 1), ("PER", 3, 4))
     assert found.relations == (("R", ("LOC", 0, 1), ("PER", 3, 4)),)
     assert found.given == (("R", ("LOC", 0, 3), ("PER", 4, 5)),)
@@ -259,85 +262,11 @@ def test_inner_and_outer_spans_are_counted_apart() -> None:
 # ------------------------------------------------------------------------------------------- runs
 
 
-@pytest.fixture(scope="module")
-def bert(knowing_bert: LanguageModel) -> Path:
-    return Path(knowing_bert.source)
-
-
-@pytest.mark.parametrize(
-    ("method", "span"),
-    [
-        ("ft", {"boundary": "plain", "summary": "attention", "negatives": 6}),
-        ("pt2", {"boundary": "ffn", "summary": "attention"}),
-    ],
-)
-def test_a_run_learns_spans_that_lie_in_one_another(
-    method: str, span: dict[str, Any], bert: Path, tmp_path: Path
-) -> None:
-    data = write_spans(tmp_path / "data")
-    changes = {f"span__{key}": value for key, value in span.items()}
-    run = run_toy(
-        data,
-        bert,
-        tmp_path / "run",
-        "spans",
-        method=method,
-        learning__rate=3e-3 if method == "ft" else 2e-2,
-        learning__epochs=15,
-        span__hidden=32,
-        span__length=3,
-        span__overlaps="nested",
-        task__choose_threshold=True,
-        **changes,
-    )
-    measured = run.metrics["splits"]["test"]
-    assert measured["f1"] > 85
-    assert measured["inner_recall"] > 80
-    found = predict_file(tmp_path / "run", data / "test.jsonl", device="cpu")
-    assert found.metrics == measured
-    assert run.folder.load(CARD, Card)["threshold"] != 0
-    row = json.loads((run.folder.path / "predictions/test.jsonl").read_text().splitlines()[0])
-    assert len(row["prediction"]) == len(row["texts"]) == len(row["odds"])
-
-
-def test_a_run_learns_relations(bert: Path, tmp_path: Path) -> None:
-    data = write_spans(tmp_path / "data", relations=True)
-    run = run_toy(
-        data,
-        bert,
-        tmp_path / "run",
-        "relations",
-        method="ft",
-        learning__rate=3e-3,
-        learning__epochs=15,
-        span__hidden=32,
-        span__length=2,
-        span__candidates=6,
-    )
-    measured = run.metrics["splits"]["test"]
-    assert next(iter(measured)) == "f1"
-    assert measured["f1"] > 80
-    assert measured["given_f1"] > 85
-    assert measured["span_f1"] > 85
-    assert run.folder.load(CARD, Card)["relations"] == ["NULL", "OF"]
-    found = predict_file(tmp_path / "run", data / "test.jsonl", device="cpu")
-    assert found.metrics == measured
-    bare = tmp_path / "bare.jsonl"
-    rows = [json.loads(line) for line in (data / "test.jsonl").read_text().splitlines()]
-    bare.write_text("".join(json.dumps({"words": row["words"]}) + "\n" for row in rows))
-    again = predict_file(tmp_path / "run", bare, device="cpu")
-    assert again.metrics == {}
-    assert [row["prediction"] for row in again.rows] == [row["prediction"] for row in found.rows]
-
-
-def test_spans_are_found_without_their_types(bert: Path, tmp_path: Path) -> None:
-    data = write_toy(tmp_path / "data", "tagging")
-    with pytest.raises(ConfigError, match=r"task\.identify finds spans"):
-        run_toy(data, bert, tmp_path / "no", "tagging", task__identify=True)
+def test_spans_are_found_without_their_types(knowing: Path, tmp_path: Path) -> None:
     data = write_spans(tmp_path / "spans")
     run = run_toy(
         data,
-        bert,
+        knowing,
         tmp_path / "run",
         "spans",
         learning__epochs=12,
@@ -350,14 +279,14 @@ def test_spans_are_found_without_their_types(bert: Path, tmp_path: Path) -> None
     assert run.metrics["splits"]["test"]["f1"] > 80
 
 
-def test_spans_that_are_too_long_are_counted(bert: Path, tmp_path: Path) -> None:
+def test_spans_that_are_too_long_are_counted(knowing: Path, tmp_path: Path) -> None:
     data = write_spans(tmp_path / "data")
     expected = {}
     for split in ("train", "dev", "test"):
-        rows = [json.loads(line) for line in (data / f"{split}.jsonl").read_text().splitlines()]
+        rows = read_lines(data / f"{split}.jsonl")
         expected[split] = sum(end - start > 1 for row in rows for _, start, end in row["spans"])
     run = run_toy(
-        data, bert, tmp_path / "run", "spans", method="ft", learning__epochs=1, span__length=1
+        data, knowing, tmp_path / "run", "spans", method="ft", learning__epochs=1, span__length=1
     )
     assert run.metrics["spans_too_long"] == expected
     assert min(expected.values()) > 0
@@ -371,12 +300,12 @@ def test_spans_that_are_too_long_are_counted(bert: Path, tmp_path: Path) -> None
     ]
 
 
-def test_sentences_that_no_window_shows_whole_are_told(bert: Path, tmp_path: Path) -> None:
+def test_sentences_that_no_window_shows_whole_are_told(knowing: Path, tmp_path: Path) -> None:
     data = write_spans(tmp_path / "data")
     row = json.dumps({"words": ["the"] * 60, "spans": [["LAND", 0, 60]]}) + "\n"
     with (data / "train.jsonl").open("a") as stream:
         stream.write(row)
-    run = run_toy(data, bert, tmp_path / "run", "spans", method="ft", learning__epochs=1)
+    run = run_toy(data, knowing, tmp_path / "run", "spans", method="ft", learning__epochs=1)
     assert run.metrics["cut"] == {"train": 1}
     told = "or no window shows a span or relation whole"
     assert any(note.endswith(f"{told}: 1 of train") for note in run_notes(run.metrics))
@@ -393,8 +322,213 @@ def test_sentences_that_no_window_shows_whole_are_told(bert: Path, tmp_path: Pat
         ({"span": {"overlaps": "some"}}, r"span\.overlaps"),
         ({"span": {"negatives": -1}}, r"span\.negatives is -1"),
         ({"head": {"decoder": "hmm"}}, r"head\.decoder"),
+        ({"head": {"decoder": "crf", "combine": "mean"}}, r"head\.combine"),
     ],
 )
 def test_settings_out_of_range_are_refused(table: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         build(TuneConfig, table)
+
+
+# ------------------------------------------------------------------------------------------ heads
+
+WIDTH = 6
+SHAPE = SpanConfig(length=3, hidden=5, candidates=64)
+PARTS = list(itertools.product(["plain", "ffn"], ["mean", "attention"]))
+
+
+def make_batch() -> tuple[Tensor, Batch]:
+    """Two rows; words of one to three tokens, the last word of the first row another row's."""
+    firsts = torch.tensor([[1, 2, 4, 7, -1, -1, -1, -1, -1], [1, 3] + [-1] * 7])
+    lasts = torch.tensor([[1, 3, 6, 7, -1, -1, -1, -1, -1], [2, 3] + [-1] * 7])
+    owned = torch.tensor([[True, True, True] + [False] * 6, [True, True] + [False] * 7])
+    spans = torch.tensor(
+        [[[0, 0, 1], [1, 1, 2], [2, 0, 1], [0, 3, 2]], [[1, 0, 2]] + [[-1] * 3] * 3]
+    )
+    pairs = torch.tensor([[[0, 1, 1], [2, 0, 2]], [[-1] * 3] * 2])
+    batch = Batch(
+        torch.zeros(2, 9).long(),
+        torch.tensor([9, 5]),
+        targets={
+            "firsts": firsts,
+            "lasts": lasts,
+            "owned": owned,
+            "spans": spans,
+            "pairs": pairs,
+        },
+    )
+    states = torch.randn(2, 9, WIDTH, generator=generator(3), dtype=torch.float64)
+    return states, batch
+
+
+def make_head(shape: SpanConfig = SHAPE, relations: int = 0) -> SpanHead:
+    config = HeadConfig(dropout=0.0)
+    head = SpanHead(WIDTH, 3, shape, config, generator(), relations=relations).double().eval()
+    # Large enough weights to matter.
+    draws = generator(7)
+    with torch.no_grad():
+        for value in head.parameters():
+            value.normal_(0, 0.7, generator=draws)
+    return head
+
+
+def slow_representation(parts: SpanStates, states: Tensor, start: int, end: int) -> list[Tensor]:
+    """Return start, end and summary of one span's tokens (equations 11.21 to 11.26)."""
+    tokens = states[start : end + 1]
+    summary = tokens.mean(0)
+    if parts.query is not None and parts.key is not None:
+        query = sum(parts.query(token) for token in tokens) / len(tokens)
+        scores = torch.stack([query @ parts.key(token) for token in tokens])
+        weights = torch.softmax(scores / math.sqrt(parts.shape.hidden), 0)
+        summary = sum(weight * token for weight, token in zip(weights, tokens, strict=True))
+    return [parts.start(tokens[0]), parts.end(tokens[-1]), summary]
+
+
+def slow_first_layer(project: Projection, representation: list[Tensor]) -> Tensor:
+    """Return one product with the concatenation of a span's parts."""
+    layers = (project.start, project.end, project.inside)
+    weight = torch.cat([layer.weight for layer in layers], 1)
+    return weight @ torch.cat(representation) + sum(layer.bias for layer in layers)
+
+
+def slow_spans(batch: Batch, row: int, length: int) -> list[tuple[int, int, int, int]]:
+    """Return every span of a row: first word, words beside it, first and last token."""
+    firsts, lasts = batch.targets["firsts"][row].tolist(), batch.targets["lasts"][row].tolist()
+    count = sum(token >= 0 for token in firsts)
+    return [
+        (word, more, firsts[word], lasts[word + more])
+        for word in range(count)
+        for more in range(length)
+        if word + more < count and batch.targets["owned"][row, word]
+    ]
+
+
+def slow_logits(head: SpanHead, states: Tensor, start: int, end: int) -> Tensor:
+    parts = slow_representation(head.states, states, start, end)
+    return head.output(functional.gelu(slow_first_layer(head.project, parts)))
+
+
+@pytest.mark.parametrize(("boundary", "summary"), PARTS)
+def test_losses_are_those_of_a_loop_over_spans(boundary: str, summary: str) -> None:
+    states, batch = make_batch()
+    head = make_head(replace(SHAPE, boundary=boundary, summary=summary))
+    losses = head.loss(states, batch)
+    for row in range(2):
+        gold = {(a, b): c for a, b, c in batch.targets["spans"][row].tolist() if c >= 0}
+        total, spans = 0.0, slow_spans(batch, row, 3)
+        for word, more, start, end in spans:
+            scores = torch.log_softmax(slow_logits(head, states[row], start, end), -1)
+            total -= scores[gold.get((word, more), 0)].item()
+        words = int(batch.targets["owned"][row].sum())
+        assert losses[row].item() == pytest.approx(total / words, abs=1e-10)
+    assert head.weights(batch).tolist() == [3, 2]
+
+
+@pytest.mark.parametrize(("boundary", "summary"), PARTS)
+def test_candidates_are_the_best_spans_of_a_loop(boundary: str, summary: str) -> None:
+    states, batch = make_batch()
+    head = make_head(replace(SHAPE, boundary=boundary, summary=summary))
+    found = head.scores(states, batch)
+    assert found.shape == (2, 64, 4)
+    for row in range(2):
+        wanted = []
+        for word, more, start, end in slow_spans(batch, row, 3):
+            scores = torch.log_softmax(slow_logits(head, states[row], start, end), -1).tolist()
+            label = max((1, 2), key=lambda place, own=scores: own[place])
+            wanted.append([word, more, label, scores[label] - scores[0]])
+        wanted.sort(key=lambda entry: -entry[3])
+        own = [entry for entry in found[row].tolist() if math.isfinite(entry[3])]
+        assert [entry[:3] for entry in own] == [entry[:3] for entry in wanted]
+        odds = [entry[3] for entry in wanted]
+        assert [entry[3] for entry in own] == pytest.approx(odds, abs=1e-10)
+
+
+def test_few_candidates_are_the_best_of_many() -> None:
+    states, batch = make_batch()
+    head = make_head()
+    many = head.scores(states, batch)
+    head.shape = replace(SHAPE, candidates=2)
+    assert torch.equal(head.scores(states, batch), many[:, :2])
+
+
+def slow_relation(
+    head: SpanHead, states: Tensor, one: tuple[int, int, int], other: tuple[int, int, int]
+) -> Tensor:
+    """Return the scores of relations between two spans given by class, first and last token."""
+    hidden = torch.zeros(SHAPE.hidden, dtype=torch.float64)
+    sides = ((one, head.one, head.one_class), (other, head.other, head.other_class))
+    for (label, start, end), project, by_class in sides:
+        parts = slow_representation(head.states, states, start, end)
+        hidden = hidden + slow_first_layer(project, parts)
+        hidden = hidden + by_class.weight[:, label] + by_class.bias
+    left, right = sorted((one[1:], other[1:]))
+    between = states[left[1] + 1 : right[0]]
+    if len(between):
+        hidden = hidden + head.between(between.mean(0))
+    return head.related(functional.gelu(hidden))
+
+
+@pytest.mark.parametrize(("boundary", "summary"), PARTS)
+def test_pairs_are_scored_as_a_loop_does(boundary: str, summary: str) -> None:
+    states, batch = make_batch()
+    head = make_head(replace(SHAPE, boundary=boundary, summary=summary, candidates=6), 3)
+    plain = make_head(replace(SHAPE, boundary=boundary, summary=summary))
+    plain.load_state_dict({k: v for k, v in head.state_dict().items() if k in plain.state_dict()})
+    firsts, lasts = batch.targets["firsts"], batch.targets["lasts"]
+    losses = head.loss(states, batch) - plain.loss(states, batch)
+    scores = head.scores(states, batch)
+    assert scores.shape == (2, 12, 16)
+    for row in range(2):
+        spans = [
+            (label, int(firsts[row, word]), int(lasts[row, word + more]))
+            for word, more, label in batch.targets["spans"][row].tolist()
+            if label >= 0
+        ]
+        gold = {(a, b): c for a, b, c in batch.targets["pairs"][row].tolist() if c >= 0}
+        terms = []
+        for a, b in itertools.permutations(range(len(spans)), 2):
+            found = slow_relation(head, states[row], spans[a], spans[b])
+            found = torch.log_softmax(found, -1)
+            terms.append(-found[gold.get((a, b), 0)].item())
+            best = int(found[1:].argmax()) + 1
+            assert scores[row, 6 + a, 4 + b] == best
+            odds = (found[best] - found[0]).item()
+            assert scores[row, 6 + a, 10 + b].item() == pytest.approx(odds, abs=1e-10)
+        wanted = sum(terms) / max(1, len(terms))
+        assert losses[row].item() == pytest.approx(wanted, abs=1e-10)
+    assert torch.isneginf(scores[1, 6:, 10:]).all()
+
+
+def test_candidates_are_paired_as_labelled_spans_are() -> None:
+    states, batch = make_batch()
+    head = make_head(replace(SHAPE, candidates=6), 3)
+    scores = head.scores(states, batch)
+    again = scores[:, :6, :3].long()
+    again = torch.where(torch.isfinite(scores[:, :6, 3:4]), again, -1)
+    assert (again[1, :, 2] > 0).sum() == 3
+    given = head.scores(states, replace(batch, targets={**batch.targets, "spans": again}))
+    torch.testing.assert_close(given[:, 6:, 4:], scores[:, :6, 4:])
+
+
+def test_some_of_the_spans_of_no_class_are_drawn_while_training() -> None:
+    states, batch = make_batch()
+    head = make_head(replace(SHAPE, negatives=2))
+    whole = head.loss(states, batch)
+    torch.manual_seed(0)
+    head.train()
+    drawn = torch.stack([head.loss(states, batch) for _ in range(400)])
+    assert (drawn <= whole + 1e-9).all()
+    assert drawn[:, 0].std() > 0
+    # The labelled ones always count, of the others two of seven.
+    head.shape = replace(SHAPE, negatives=0)
+    gold = torch.zeros(2, dtype=torch.float64)
+    for row, count in enumerate((3, 1)):
+        for word, more, label in batch.targets["spans"][row, :count].tolist():
+            start = int(batch.targets["firsts"][row, word])
+            end = int(batch.targets["lasts"][row, word + more])
+            scores = torch.log_softmax(slow_logits(head, states[row], start, end), -1)
+            gold[row] -= scores[label].item() / int(batch.targets["owned"][row].sum())
+    rest = len(slow_spans(batch, 0, 3)) - 3
+    share = 2 / rest
+    expected = (gold + share * (whole - gold))[0].item()
+    assert drawn.mean(0)[0].item() == pytest.approx(expected, rel=0.1)

@@ -11,7 +11,7 @@ import pytest
 from symprompt.errors import DataError
 from symprompt.tasks.patterns.data import VerbalData, load_verbal
 from symprompt.tasks.patterns.pattern import TASKS
-from tiny.labelled import rows_of, write_lines, write_task
+from tiny.labelled import lines, rows_of, write_lines, write_task
 
 
 @pytest.mark.parametrize("task", list(TASKS))
@@ -140,23 +140,29 @@ def test_a_bad_line_is_named(case: str, tmp_path: Path) -> None:
     assert message in str(caught.value)
 
 
-def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+LINES = lines(*rows_of("rte")).encode()
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "holds no files of rte"),
+        ({"train": LINES}, r"has no val.jsonl or dev.tsv"),
+        ({"train": LINES, "val": b""}, "is empty"),
+        ({"train": LINES, "val": b"\xff\xfe"}, "the bytes are not UTF-8"),
+        ({"train": LINES, "val": LINES}, "held_out"),
+    ],
+)
+def test_what_is_not_there_is_named(files: dict[str, bytes], message: str, tmp_path: Path) -> None:
+    for name, content in files.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        load_verbal("rte", tmp_path, held_out=1.0)
+
+
+def test_a_task_without_patterns_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no patterns; tasks with patterns are: boolq"):
         load_verbal("record", tmp_path)
-    with pytest.raises(DataError, match="holds no files of rte"):
-        load_verbal("rte", tmp_path)
-    write_lines(tmp_path / "train.jsonl", rows_of("rte"))
-    with pytest.raises(DataError, match=r"has no val.jsonl or dev.tsv"):
-        load_verbal("rte", tmp_path)
-    write_lines(tmp_path / "val.jsonl", [])
-    with pytest.raises(DataError, match="is empty"):
-        load_verbal("rte", tmp_path)
-    (tmp_path / "val.jsonl").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="the bytes are not UTF-8"):
-        load_verbal("rte", tmp_path)
-    write_lines(tmp_path / "val.jsonl", rows_of("rte"))
-    with pytest.raises(DataError, match="held_out"):
-        load_verbal("rte", tmp_path, held_out=1.0)
 
 
 def test_counts_say_how_many_of_each_label(tmp_path: Path) -> None:

@@ -88,36 +88,26 @@ def test_published_patterns_serve_their_task_and_both_kinds_of_model(task: str) 
         Pattern.parse(text).check(spec)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "before"),
+    [
+        ("{premise:bare} is {hypothesis:bare}? The city [MASK] .", "Paris is old? The city "),
+        # A word after a mark is a word.
+        ("city '{premise:bare}' , -[MASK] .", "city 'Paris' , -"),
+    ],
+)
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "llama"])
 def test_an_example_reads_as_its_text_does(
-    family: str, load_family: Callable[..., LanguageModel]
+    family: str, pattern: str, before: str, load_family: Callable[..., LanguageModel]
 ) -> None:
     vocabulary = load_family(family).vocabulary
-    pattern = Pattern.parse("{premise:bare} is {hypothesis:bare}? The city [MASK] .")
-    writer = Writer(pattern, vocabulary, ("Rome", "Lima"), max_length=48)
-    example = VerbalExample("0", {"premise": "Paris.", "hypothesis": "old"}, 0)
-    written = writer.write(example)
-    text = "Paris is old? The city"
-    (whole,) = vocabulary.encode([text])
-    assert written.before == [*vocabulary.prefix, *whole]
-    (named,) = vocabulary.encode([text + " Rome"])
-    assert [*whole, *written.answers[0]] == named
-    if vocabulary.causal:
-        assert written.after == []
-    else:
-        assert written.after == [*vocabulary.encode_words(["."])[0], *vocabulary.suffix]
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "llama"])
-def test_a_word_after_a_mark_is_a_word(
-    family: str, load_family: Callable[..., LanguageModel]
-) -> None:
-    vocabulary = load_family(family).vocabulary
-    pattern = Pattern.parse("city '{premise}' , -[MASK]")
-    writer = Writer(pattern, vocabulary, ("Rome",), max_length=48)
-    written = writer.write(VerbalExample("0", {"premise": "Paris"}, 0))
-    (whole,) = vocabulary.encode(["city 'Paris' , -Rome"])
-    assert [*written.before[len(vocabulary.prefix) :], *written.answers[0]] == whole
+    writer = Writer(Pattern.parse(pattern), vocabulary, ("Rome", "Lima"), max_length=48)
+    written = writer.write(VerbalExample("0", {"premise": "Paris.", "hypothesis": "old"}, 0))
+    first, named = vocabulary.encode([before.rstrip(), before + "Rome"])
+    assert written.before == [*vocabulary.prefix, *first]
+    assert [*first, *written.answers[0]] == named
+    after = [] if vocabulary.causal else [*vocabulary.encode_words(["."])[0], *vocabulary.suffix]
+    assert written.after == after
 
 
 def test_vectors_and_separators_stand_in_their_places(bert: LanguageModel) -> None:

@@ -290,7 +290,7 @@ class Columns:
             there: the table's own names.
             labels: whether other names of labels and tags are taken too.
         """
-        usual = vars(Columns())
+        usual = vars(USUAL)
         # Rows that a program gives may have keys of any kind.
         listed = [name for name in there if isinstance(name, str)]
         spelled = {name.lower().replace(" ", "_"): name for name in reversed(listed)}
@@ -308,6 +308,7 @@ class Columns:
         return replace(self, **found)
 
 
+USUAL = Columns()
 SPELLINGS = {
     "text": ("sentence", "review", "tweet", "content"),
     "first": (
@@ -353,6 +354,11 @@ class Read:
         """Take one more example."""
         self.examples.append(example)
         self.places.append((path, line))
+
+    def wrong(self, what: str) -> DataError:
+        """Return an error about all that was read, which names where it begins."""
+        path, line = self.places[0]
+        return DataError(f"{path}, line {line}: {what}")
 
     def unseen(self, split: str, labels: LabelSet) -> Iterator[Unseen]:
         """Yield the labels that are not known, each with its first place and its count."""
@@ -437,11 +443,9 @@ def hold_out(data: TaskData, share: float, *, seed: int = 0, split: str = "dev")
 
     Args:
         share: of the training examples, between 0 and 1; at least one is moved and one stays.
-        split: what the new split is called; it must not exist.
+        split: what the new split is called.
     """
     train = data.split("train")
-    if split in data.splits:
-        raise DataError(f"{data.name} has a split {split!r} already; hold out another name.")
     if not 0 < share < 1 or len(train) < 2:
         raise DataError(
             f"cannot hold out a share of {share} of {len(train)} training example(s) of "

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -26,61 +25,58 @@ from symprompt.files.reading import (
 )
 from symprompt.runs.environment import derive_seed
 from symprompt.tasks.data.classes import CLASS_SETS
-from symprompt.tasks.data.examples import Columns, Example, LabelSet, Read, StandardSet, TaskData
+from symprompt.tasks.data.examples import (
+    USUAL,
+    Columns,
+    Example,
+    LabelSet,
+    Read,
+    StandardSet,
+    TaskData,
+)
 from symprompt.tasks.data.questions import QUESTION_SETS
 from symprompt.tasks.data.sentences import IN_COLUMNS, SENTENCE_SETS, tags_spans
 from symprompt.tasks.kinds import KINDS
 
 SETS: dict[str, StandardSet] = {**CLASS_SETS, **SENTENCE_SETS, **QUESTION_SETS}
-UnseenLabels = Literal["refuse", "keep"]
 _ENDINGS = (*TABLES, *IN_COLUMNS, ".json")
 _SPLITS = ("train", "dev", "test")
 
 
 def load_task(
-    name_or_path: str,
-    path: str | Path | None = None,
+    path: str | Path,
+    name: str = "",
     *,
     kind: str | None = None,
-    columns: Columns | None = None,
+    columns: Columns = USUAL,
     seed: int = 0,
-    unseen: UnseenLabels | None = None,
 ) -> TaskData:
-    """Load a labelled data set: a standard one by name, or your own by path.
+    """Load a labelled data set: a standard one by name, or your own.
 
     Args:
-        name_or_path: one of ``SETS``, or the path of your own file or folder.
-        path: where a standard set lies; with your own data, nothing.
+        path: your own file or folder, or the folder that holds a standard set.
+        name: one of ``SETS``, or what to call your own.
         kind: what your own examples are; without it their columns say it, and a standard set knows
             it. Sets of entities can be read as "spans" too, CoNLL-2004 as "relations".
         columns: what the columns of your own files are called, if not as usual or by a well-known
             name, see ``SPELLINGS``.
         seed: parts one file into splits where nothing else does.
-        unseen: what happens to labels of your own that training does not have: "refuse" or "keep";
-            without it only tags of words are kept, some of which are rare.
 
     Raises:
         DataError: files are missing or garbled; the message names file and line.
         ConfigError: the arguments do not go together.
 
     Example:
-        >>> data = load_task("rte", "glue/RTE")                    # doctest: +SKIP
+        >>> data = load_task("glue/RTE", "rte")                    # doctest: +SKIP
         >>> data = load_task("reviews.csv", kind="sequence")       # doctest: +SKIP
     """
-    if kind is not None:
-        check_kind(kind)
-    if name_or_path in SETS:
-        if path is None:
-            raise ConfigError(
-                f"{name_or_path} needs the path of the folder that holds its files; give one."
-            )
-        return _load_set(name_or_path, Path(path), kind, seed)
-    own = Path(name_or_path if path is None else path)
+    own = Path(path)
+    if name in SETS:
+        return _load_set(name, own, kind, seed)
     if not own.exists():
-        close = difflib.get_close_matches(name_or_path, SETS, n=1)
+        close = difflib.get_close_matches(name or str(own), SETS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known sets are {', '.join(SETS)}."
         raise DataError(f"{str(own)!r} is no file or folder and no known set; {hint}")
-    columns = columns or Columns()
     first = _split_files(own)["train"] if _has_split_files(own) else own
     known = _known_columns(first, columns, labels=True)
     if kind is None or (KINDS[kind].closed and ends_in(first, *TABLES)):
@@ -88,8 +84,7 @@ def load_task(
     # Labels are in the same column everywhere; in other columns there may be anything.
     named = replace(columns, label=known.label, tags=known.tags)
     parts = _read_own(own, kind, named, seed)
-    unseen = unseen or ("keep" if KINDS[kind].rare else "refuse")
-    data = make_task(kind, own.stem if path is None else name_or_path, parts, unseen=unseen)
+    data = make_task(kind, name or own.stem, parts, refuse=not KINDS[kind].rare)
     roles = (*KINDS[kind].inputs, KINDS[kind].predicted)
     names = {role: getattr(known, role) for role in roles}
     return replace(
@@ -98,10 +93,10 @@ def load_task(
 
 
 def load_examples(
-    path: str | Source,
+    path: Source,
     kind: str,
     *,
-    columns: Columns | None = None,
+    columns: Columns = USUAL,
     labels: LabelSet | None = None,
 ) -> Sequence[Example]:
     """Load examples to predict, of a file or at hand; labels are taken if they are there.
@@ -113,9 +108,7 @@ def load_examples(
         labels: those that can be predicted. A class of a text that is none of them is refused; of
             tags and spans some are rare, so these are only counted as missed.
     """
-    check_kind(kind)
-    path, columns = Path(path) if isinstance(path, str) else path, columns or Columns()
-    read = KINDS[kind].read(path, _known_columns(path, columns), "row", labelled=None)
+    read = KINDS[kind].read(path, _known_columns(path, columns), "row", None)
     if not read.examples:
         raise DataError(f"{path} holds no examples; add at least one.")
     if labels is not None and KINDS[kind].closed:
@@ -144,7 +137,7 @@ def _known_columns(path: Source, columns: Columns, *, labels: bool = False) -> C
         return columns.known_in(row, labels=labels)
     given = [name for name in vars(columns).values() if name in row]
     heads = [str(row[name]).strip() for name in given]
-    named = vars(Columns().known_in(heads)).values()
+    named = vars(USUAL.known_in(heads)).values()
     if heads and all(head in named for head in heads):
         raise ConfigError(
             f"{path} begins with names of columns ({', '.join(heads)}); give these with --columns, "
@@ -200,12 +193,12 @@ def _listed(labels: LabelSet) -> str:
     return ", ".join(labels.names[:12]) + (" ..." if len(labels) > 12 else "")
 
 
-def make_task(kind: str, name: str, parts: Mapping[str, Read], *, unseen: UnseenLabels) -> TaskData:
+def make_task(kind: str, name: str, parts: Mapping[str, Read], *, refuse: bool) -> TaskData:
     """Make a data set of its splits; the labels are those of train.
 
     Args:
-        unseen: what happens to labels that training does not have: "refuse" names the first one's
-            file and line, "keep" records them all, as the standard sets have some.
+        refuse: whether labels that training does not have are refused, by the first one's file and
+            line; if not they are all recorded, as the standard sets have some.
     """
     for split, part in parts.items():
         if not part.examples:
@@ -220,7 +213,7 @@ def make_task(kind: str, name: str, parts: Mapping[str, Read], *, unseen: Unseen
     relations = LabelSet(()) if train is None else own.relation_set(train)
     both = LabelSet((*labels.names, *relations.names))
     found = tuple(entry for split, part in parts.items() for entry in part.unseen(split, both))
-    if found and unseen == "refuse":
+    if found and refuse:
         first = found[0]
         more = f" and {len(found) - 1} other(s)" if len(found) > 1 else ""
         raise DataError(
@@ -260,7 +253,7 @@ def _load_set(name: str, folder: Path, kind: str | None, seed: int) -> TaskData:
         whole = parts["train"]
         drawn = _draw_splits(whole, whole.documents, (seed, "documents"), "document")
         parts = _part(whole, whole.documents, drawn)
-    data = make_task(chosen, name, parts, unseen="refuse" if KINDS[chosen].closed else "keep")
+    data = make_task(chosen, name, parts, refuse=KINDS[chosen].closed)
     return replace(data, columns=source.columns)
 
 
@@ -310,14 +303,12 @@ def _read_own(path: Path, kind: str, columns: Columns, seed: int) -> dict[str, R
     read = KINDS[kind].read
     if _has_split_files(path):
         return {
-            split: read(
-                file, _known_columns(file, columns), split, labelled=split != "test" or None
-            )
+            split: read(file, _known_columns(file, columns), split, split != "test" or None)
             for split, file in _split_files(path).items()
         }
     # Test examples of a data set may have no labels; a file's must.
     labelled = None if path.is_dir() else True
-    whole = read(path, _known_columns(path, columns), "row", labelled=labelled)
+    whole = read(path, _known_columns(path, columns), "row", labelled)
     lines = [line for _, line in whole.places]
     chosen = _split_column(path, columns)
     return _part(whole, lines, chosen or _draw_splits(whole, lines, (seed, "splits"), "line"))
@@ -375,10 +366,9 @@ def _draw_splits(
     """Return the split of each key, drawn by the seed: a tenth is dev and a tenth is test."""
     names = list(dict.fromkeys(keys))
     if len(names) < 3:
-        path, line = whole.places[0]
-        raise DataError(
-            f"{path}, line {line}: {len(names)} {what}(s) cannot be parted into train, dev and "
-            "test; add examples or give files for the splits."
+        raise whole.wrong(
+            f"{len(names)} {what}(s) cannot be parted into train, dev and test; add examples or "
+            "give files for the splits."
         )
     order = np.random.default_rng(derive_seed(*seed)).permutation(len(names))
     tenth = max(1, len(names) // 10)

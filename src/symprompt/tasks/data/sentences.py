@@ -29,6 +29,7 @@ from symprompt.files.reading import (
 from symprompt.tasks.data.examples import (
     NULL,
     OUTSIDE,
+    USUAL,
     Columns,
     Example,
     LabelSet,
@@ -229,9 +230,8 @@ def read_tagged(
     """
     universal = ends_in(path, CONLLU)
     if universal:
-        usual = Columns()
-        word = 1 if word == usual.word_column else word
-        tag = 3 if tag == usual.tag_column else tag
+        word = 1 if word == USUAL.word_column else word
+        tag = 3 if tag == USUAL.tag_column else tag
     read = Read(in_columns=not universal)
     for number, sentence in enumerate(load_sentences(path)):
         if universal:
@@ -494,17 +494,22 @@ def read_conll04(paths: Sequence[Path], split: str) -> Read:
 
 
 def read_spans(
-    path: Source, columns: Columns, split: str, *, labelled: bool | None, related: bool
+    path: Source, columns: Columns, split: str, labelled: bool | None, *, related: bool
 ) -> Read:
     """Read a table with a sentence's words, its spans and their relations in each row.
 
     A span is [type, first word, word after the last]; a relation is [name, place of the one span
-    in the list of spans, place of the other], both counted from 0.
+    in the list of spans, place of the other], both counted from 0. Where relations are not asked
+    for, tags may stand in place of spans.
 
     Args:
         labelled: whether every row must have its spans; None takes what is there.
         related: whether relations are asked for.
     """
+    if not related and (
+        ends_in(path, *IN_COLUMNS) or has_column(path, columns.tags, but_not=columns.spans)
+    ):
+        return with_spans(read_words(path, columns, split, labelled))
     read = Read()
     for number, row in load_rows(path):
         own = words_in(row, (columns.words,), path, number)

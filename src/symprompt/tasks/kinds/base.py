@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -61,7 +61,7 @@ class Head(nn.Module, ABC):
 
         For tags it is the number of labelled tokens, so that every word counts the same.
         """
-        known = batch.need(self.labels) != NO_LABEL
+        known = batch.targets[self.labels] != NO_LABEL
         return known.view(len(known), -1).sum(1).float()
 
     def logits(self, states: Tensor) -> Tensor:
@@ -131,6 +131,8 @@ class Kind(ABC, Generic[E, P]):
     """A kind of labelled task; abstract. One file and one line in ``KINDS`` add another.
 
     Attributes:
+        read: reads a file of a user's own: where it is, its columns, its split, and whether every
+            example must have its label; None takes what is there.
         inputs: the roles of the columns that hold what is asked about, see ``Columns``.
         predicted: the field of an example that holds what is predicted; None if not known.
         metric: what a training is chosen by.
@@ -143,6 +145,7 @@ class Kind(ABC, Generic[E, P]):
         loosest: the threshold at which predictions are made that a threshold is chosen on.
     """
 
+    read: Callable[[Source, Columns, str, bool | None], Read]
     inputs: tuple[str, ...] = ("words",)
     predicted: str
     metric: ClassVar[str] = "f1"
@@ -152,14 +155,6 @@ class Kind(ABC, Generic[E, P]):
     closed: ClassVar[bool] = False
     rare: ClassVar[bool] = False
     loosest: ClassVar[float] = 0.0
-
-    @abstractmethod
-    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
-        """Read a file of a user's own.
-
-        Args:
-            labelled: whether every example must have its label; None takes what is there.
-        """
 
     def label_set(self, train: Read) -> LabelSet:
         """Return the labels of the training examples.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.errors import DataError
-from symprompt.files.reading import Source
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.data.classes import read_texts
-from symprompt.tasks.data.examples import NO_LABEL, Columns, LabelSet, Read, TextExample
+from symprompt.tasks.data.examples import NO_LABEL, LabelSet, Read, TextExample
 from symprompt.tasks.features import (
     Batch,
     Features,
-    Part,
     Ragged,
     Sheet,
     assemble,
@@ -60,30 +58,23 @@ class Classes(Kind[TextExample, ClassPrediction]):
 
     def __init__(self, *, pair: bool) -> None:
         self.pair = pair
+        self.read = partial(read_texts, pair=pair)
         self.inputs = ("first", "second") if pair else ("text",)
-
-    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
-        """Read a table with a text or a pair in each row, or a .txt file of texts."""
-        return read_texts(path, columns, split, labelled, pair=self.pair)
 
     def label_set(self, train: Read) -> LabelSet:
         """Return the classes of the training examples, sorted."""
         labels = LabelSet(tuple(sorted({label for x in train.examples for label in x.labels})))
         scores = [name for name in labels.names if _FRACTION.fullmatch(name)]
         if len(scores) > _SCORES:
-            path, line = train.places[0]
-            raise DataError(
-                f"{path}, line {line}: the labels are {len(labels)} different numbers, such as "
-                f"{scores[0]}, so they are scores and not classes; round them to a few, such as 0 "
-                "to 5."
+            raise train.wrong(
+                f"the labels are {len(labels)} different numbers, such as {scores[0]}, so they are "
+                "scores and not classes; round them to a few, such as 0 to 5."
             )
         missing = sum(not entry.labels for entry in train.examples)
         if missing or len(labels) < 2:
-            path, line = train.places[0]
-            raise DataError(
-                f"{path}, line {line}: training needs a label for every example and at least two "
-                f"different ones, but {missing} have none and {len(labels)} occur; correct the "
-                "file."
+            raise train.wrong(
+                "training needs a label for every example and at least two different ones, but "
+                f"{missing} have none and {len(labels)} occur; correct the file."
             )
         return labels
 
@@ -93,7 +84,7 @@ class Classes(Kind[TextExample, ClassPrediction]):
             _tokens([entry.texts[side] for entry in examples], sheet)
             for side in range(2 if self.pair else 1)
         ]
-        lengths = np.stack([tokens.lengths for tokens in texts])
+        lengths = np.stack([tokens.length for tokens in texts])
         longest = lengths.max(0)
         room = sheet.room(pair=self.pair) - (lengths.sum(0) - longest)
         sheet.check_room(room, longest <= room, [entry.id for entry in examples], "shorter text")
@@ -101,16 +92,16 @@ class Classes(Kind[TextExample, ClassPrediction]):
         row = windows.example
         split = lengths.argmax(0)[row]
         parts = [
-            Part(
+            Ragged(
                 tokens.values,
-                tokens.starts[row] + np.where(split == side, windows.start, 0),
-                np.where(split == side, windows.length, tokens.lengths[row]),
+                tokens.start[row] + np.where(split == side, windows.start, 0),
+                np.where(split == side, windows.length, tokens.length[row]),
             )
             for side, tokens in enumerate(texts)
         ]
         find = target.labels.index.get
         known = [NO_LABEL if x.label is None else find(x.label, NO_LABEL) for x in examples]
-        features, _ = assemble(sheet, len(examples), row, *parts)
+        features, _ = assemble(sheet, row, *parts)
         targets = {"labels": np.array(known, np.int32)[row]}
         if target.pooled:
             targets |= {"text": row.astype(np.int32), "row": np.arange(len(row), dtype=np.int32)}
@@ -133,9 +124,9 @@ class Classes(Kind[TextExample, ClassPrediction]):
         threshold: float | None = None,
     ) -> list[ClassPrediction]:
         """Return each example's class from log-probabilities of rows [n, classes], their mean."""
-        total = np.zeros((features.examples, scores.shape[1]))
+        total = np.zeros((len(examples), scores.shape[1]))
         np.add.at(total, features.example, scores.astype(np.float64))
-        mean = total / np.bincount(features.example, minlength=features.examples)[:, None]
+        mean = total / np.bincount(features.example)[:, None]
         peak = mean.max(1, keepdims=True)
         found = mean - peak - np.log(np.exp(mean - peak).sum(1, keepdims=True))
         names = target.labels.names
@@ -188,7 +179,7 @@ class SequenceHead(Head):
     def loss(self, states: Tensor, batch: Batch) -> Tensor:
         """Return the cross-entropy of each row's label [b], pooled by its text's mean logits."""
         logits = self.logits(self._read(states, batch))
-        labels = batch.need("labels")
+        labels = batch.targets["labels"]
         if self.pooled:
             own = _windows(batch).to(logits.dtype)
             logits = own @ logits / own.sum(1, keepdim=True)
@@ -215,7 +206,7 @@ class SequenceHead(Head):
 
 def _windows(batch: Batch) -> Tensor:
     """Return which rows show each row's text [b, b]; a row that fills a batch up counts once."""
-    text, row = batch.need("text"), batch.need("row")
+    text, row = batch.targets["text"], batch.targets["row"]
     again = (row[:, None] == row).tril(-1).any(1)
     return (text[:, None] == text) & ~again
 

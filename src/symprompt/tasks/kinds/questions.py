@@ -22,15 +22,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from symprompt.errors import DataError, ModelError
-from symprompt.files.reading import Source
 from symprompt.models.vocabulary import Vocabulary
-from symprompt.tasks.data.examples import NO_LABEL, Columns, QuestionExample, Read
+from symprompt.tasks.data.examples import NO_LABEL, QuestionExample
 from symprompt.tasks.data.questions import read_own_questions
 from symprompt.tasks.features import (
     Batch,
     Features,
     Ints,
-    Part,
     Ragged,
     Sheet,
     assemble,
@@ -53,12 +51,10 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible answer: its text, score, and the characters of the context it covers."""
+    """A possible answer and its score."""
 
     text: str
     score: float
-    start: int
-    end: int
 
 
 @dataclass(frozen=True)
@@ -95,15 +91,12 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
     last [n]; offsets, the characters of the context that each token covers, -1 outside [n, t, 2].
     """
 
+    read = staticmethod(read_own_questions)
     inputs = ("question", "context")
     predicted = "answers"
     settings = ("task.choose_threshold",)
     has_labels = False
     per_token = True
-
-    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
-        """Read SQuAD's JSON, paragraphs in JSON lines, or a table with a question in each row."""
-        return read_own_questions(path, columns, split, labelled)
 
     def tensorise(
         self, examples: Sequence[QuestionExample], sheet: Sheet, target: Target
@@ -115,23 +108,22 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
         tokens, offsets = _encode_contexts(list(table), vocabulary)
         asked = encode(vocabulary, [entry.question.strip() for entry in examples])["input_ids"]
         question = Ragged.of(asked)
-        room = sheet.room(pair=True, closing=True) - question.lengths
-        lengths = tokens.lengths[context]
+        room = sheet.room(pair=True, closing=True) - question.length
+        lengths = tokens.length[context]
         sheet.check_room(room, lengths <= room, [entry.id for entry in examples], "question")
         windows = make_windows(lengths, room, sheet.stride)
         row = windows.example
-        start = tokens.starts[context[row]] + windows.start
+        start = tokens.start[context[row]] + windows.start
         features, (_, column) = assemble(
             sheet,
-            len(examples),
             row,
-            Part(question.values, question.starts[row], question.lengths[row]),
-            Part(tokens.values, start, windows.length),
+            question.take(row),
+            Ragged(tokens.values, start, windows.length),
             closing=True,
         )
         covered = np.full((*features.ids.shape, 2), -1, np.int32)
         for side in range(2):
-            Part(offsets[:, side], start, windows.length).write(covered[..., side], column)
+            Ragged(offsets[:, side], start, windows.length).write(covered[..., side], column)
         null = features.lengths - 1 if vocabulary.causal else np.zeros_like(features.lengths)
         begin, end = _answers(examples, context, tokens, offsets)
         first, last = begin[row] - windows.start, end[row] - windows.start
@@ -176,9 +168,9 @@ class Questions(Kind[QuestionExample, AnswerPrediction]):
             threshold: no answer is given if its score is higher than the best answer's by more
                 than this; None always answers.
         """
-        offsets = features.note("offsets")[:, : scores.shape[1]]
-        null = scores[np.arange(len(features)), features.note("null")].astype(np.float64).sum(-1)
-        lowest = np.full(features.examples, np.inf)
+        offsets = features.notes["offsets"][:, : scores.shape[1]]
+        null = scores[np.arange(len(features)), features.notes["null"]].astype(np.float64).sum(-1)
+        lowest = np.full(len(examples), np.inf)
         np.minimum.at(lowest, features.example, null)
         found: list[list[tuple[float, int, int]]] = [[] for _ in examples]
         for begin in range(0, len(features), _CHUNK):
@@ -293,11 +285,11 @@ def _answers(
     start, length = np.array(spans, np.int64).reshape(-1, 2).T
     # One search over all contexts: characters counted on from context to context.
     far = int(max((len(entry.context) for entry in examples), default=0)) + 2
-    base = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths) * far
+    base = np.repeat(np.arange(len(tokens.length)), tokens.length) * far
     here = context * far
     first = np.searchsorted(base + offsets[:, 1], here + start, side="right")
     last = np.searchsorted(base + offsets[:, 0], here + start + length, side="left") - 1
-    origin = tokens.starts[context]
+    origin = tokens.start[context]
     return first - origin, last - origin
 
 
@@ -315,7 +307,7 @@ class AnswerHead(Head):
         logits = self.scores(states, batch)
         losses = [
             functional.cross_entropy(
-                logits[..., side], batch.need(name), reduction="none", ignore_index=NO_LABEL
+                logits[..., side], batch.targets[name], reduction="none", ignore_index=NO_LABEL
             )
             for side, name in enumerate(("starts", "ends"))
         ]
@@ -323,7 +315,7 @@ class AnswerHead(Head):
 
     def scores(self, states: Tensor, batch: Batch) -> Tensor:
         """Return logits [b, t, 2]; a token that cannot be chosen has -inf."""
-        allowed = batch.need("allowed")
+        allowed = batch.targets["allowed"]
         return self.logits(states).masked_fill(~allowed[..., None], float("-inf"))
 
 
@@ -362,7 +354,7 @@ def _answer(
     for score, start, end in sorted(spans, key=lambda span: (-span[0], span[1], span[2])):
         text = example.context[start:end].strip()
         if text and (start, end) not in kept:
-            kept[start, end] = Candidate(text, score, start, end)
+            kept[start, end] = Candidate(text, score)
         if len(kept) == _CANDIDATES:
             break
     best = tuple(kept.values())

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -23,11 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from symprompt.errors import DataError
-from symprompt.files.reading import Source, ends_in
 from symprompt.tasks.config import HeadConfig, SpanConfig
-from symprompt.tasks.data.examples import Columns, LabelSet, Read, Span, SpanExample, has_column
-from symprompt.tasks.data.sentences import IN_COLUMNS, read_spans, read_words, with_spans
+from symprompt.tasks.data.examples import LabelSet, Read, Span, SpanExample
+from symprompt.tasks.data.sentences import read_spans
 from symprompt.tasks.features import Batch, Features, Ints, Sheet, first_words, tensorise_sentences
 from symprompt.tasks.kinds.base import Head, Kind, Scores, Target, make_linear, take_at
 from symprompt.tasks.kinds.metrics import set_scores
@@ -71,18 +70,8 @@ class Spans(Kind[SpanExample, SpanPrediction]):
 
     def __init__(self, *, related: bool) -> None:
         self.related = related
+        self.read = partial(read_spans, related=related)
         self.predicted = "relations" if related else "spans"
-
-    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
-        """Read a table with a sentence, its spans and their relations in each row.
-
-        Where relations are not asked for, tags may stand in place of spans.
-        """
-        if not self.related and (
-            ends_in(path, *IN_COLUMNS) or has_column(path, columns.tags, but_not=columns.spans)
-        ):
-            return with_spans(read_words(path, columns, split, labelled))
-        return read_spans(path, columns, split, labelled=labelled, related=self.related)
 
     def label_set(self, train: Read) -> LabelSet:
         """Return NULL and the types of spans of the training examples."""
@@ -100,8 +89,7 @@ class Spans(Kind[SpanExample, SpanPrediction]):
     def _named(self, names: Iterable[str], train: Read, wanted: str) -> LabelSet:
         found = LabelSet.of_spans(names)
         if len(found) < 2:
-            path, line = train.places[0]
-            raise DataError(f"{path}, line {line}: no training example has {wanted}.")
+            raise train.wrong(f"no training example has {wanted}.")
         return found
 
     def tensorise(self, examples: Sequence[SpanExample], sheet: Sheet, target: Target) -> Features:
@@ -146,9 +134,9 @@ class Spans(Kind[SpanExample, SpanPrediction]):
             scores: as the head gives them: candidates [n, c, 4], with relations [n, 2 c, 4 + 2 c].
             threshold: what a span's log-odds against NULL must be above.
         """
-        base = first_words(features.note("words")).tolist()
+        base = first_words(features.notes["words"]).tolist()
         count = scores.shape[1] // 2 if self.related else scores.shape[1]
-        found: list[list[tuple[float, Span, int, int]]] = [[] for _ in range(features.examples)]
+        found: list[list[tuple[float, Span, int, int]]] = [[] for _ in examples]
         rows, places = np.nonzero(scores[:, :count, 3] > max(threshold or 0.0, LOWEST))
         for row, place in zip(rows.tolist(), places.tolist(), strict=True):
             span, odds = _span(scores[row, place], base[row], target.labels)
@@ -272,11 +260,11 @@ def _row_spans(
 ) -> tuple[Ints, Ints, int]:
     """Return the spans and relations of each row, and how many sentences lost some."""
     labels, relations = target.labels, target.relations
-    words = features.note("words")
+    words = features.notes["words"]
     begins, ends = first_words(words).tolist(), (words.max(1) + 1).tolist()
     # The last word that each row answers for, and the first row of each example.
-    lasts = np.where(features.note("own"), words, -1).max(1).tolist()
-    first_rows = np.searchsorted(features.example, np.arange(features.examples)).tolist()
+    lasts = np.where(features.notes["own"], words, -1).max(1).tolist()
+    first_rows = np.searchsorted(features.example, np.arange(len(examples))).tolist()
     spans: list[list[tuple[int, int, int]]] = [[] for _ in range(len(features))]
     pairs: list[list[tuple[int, int, int]]] = [[] for _ in range(len(features))]
     lost = 0
@@ -304,7 +292,7 @@ def _row_spans(
 
 def _word_tokens(features: Features) -> dict[str, NDArray[Any]]:
     """Return the first and last token of each word of a row, and whether the row answers for it."""
-    words, own = np.asarray(features.targets["words"], np.int64), features.note("own")
+    words, own = np.asarray(features.targets["words"], np.int64), features.notes["own"]
     row, column = np.nonzero(words >= 0)
     place = words[row, column]
     firsts, lasts = (np.full(words.shape, -1) for _ in range(2))
@@ -489,7 +477,7 @@ class SpanHead(Head):
 
     def weights(self, batch: Batch) -> Tensor:
         """Return the words each row answers for [b]."""
-        return batch.need("owned").sum(1).float()
+        return batch.targets["owned"].sum(1).float()
 
     def scores(self, states: Tensor, batch: Batch) -> Tensor:
         """Return the best spans of each row, and the labelled ones, with their relations."""
@@ -501,7 +489,7 @@ class SpanHead(Head):
             for rows in torch.split(places, _ROWS):
                 own, part = states[rows], batch.select(rows)
                 best = self._candidates(own, part)
-                given = _labelled(part.need("spans"), self.shape.candidates).to(best.dtype)
+                given = _labelled(part.targets["spans"], self.shape.candidates).to(best.dtype)
                 found.append(torch.cat([self._related(own, part, x) for x in (best, given)], 1))
         return torch.cat(found)
 
@@ -518,7 +506,7 @@ class SpanHead(Head):
 
     def _span_loss(self, states: Tensor, batch: Batch) -> Tensor:
         logits, legal = self._logits(states, batch)
-        spans, length = batch.need("spans"), self.shape.length
+        spans, length = batch.targets["spans"], self.shape.length
         count = logits.shape[1]
         labels = torch.zeros(len(spans), count + 1, dtype=torch.long, device=spans.device)
         # A span that is too long is none of those that are scored.
@@ -531,7 +519,7 @@ class SpanHead(Head):
             others = (legal & (labels == NULL)).sum(1, keepdim=True).clamp(min=1)
             drawn = torch.rand_like(losses) * others < self.shape.negatives
             taken = legal & ((labels != NULL) | drawn)
-        words = batch.need("owned").sum(1).clamp(min=1)
+        words = batch.targets["owned"].sum(1).clamp(min=1)
         return torch.where(taken, losses, 0.0).sum(1) / words
 
     def _candidates(self, states: Tensor, batch: Batch) -> Tensor:
@@ -555,7 +543,7 @@ class SpanHead(Head):
         return torch.stack((*kept, values), 2)
 
     def _pair_loss(self, states: Tensor, batch: Batch) -> Tensor:
-        spans, pairs = batch.need("spans"), batch.need("pairs")
+        spans, pairs = batch.targets["spans"], batch.targets["pairs"]
         known = spans[..., 2] >= 0
         rows, count = known.shape
         logits = self._pairs(states, batch, spans).flatten(1, 2)
@@ -608,10 +596,10 @@ def enumerate_spans(batch: Batch, length: int) -> tuple[Tensor, Tensor, Tensor]:
     Returns:
         [b, t * length] each; those that are none are tokens 0 to 0.
     """
-    firsts, lasts = batch.need("firsts"), batch.need("lasts")
+    firsts, lasts = batch.targets["firsts"], batch.targets["lasts"]
     ends = functional.pad(lasts, (0, length - 1), value=-1).unfold(1, length, 1)
     starts = firsts[:, :, None].expand_as(ends)
-    legal = (ends >= 0) & (starts >= 0) & batch.need("owned")[:, :, None]
+    legal = (ends >= 0) & (starts >= 0) & batch.targets["owned"][:, :, None]
     starts, ends = (torch.where(legal, part, 0).flatten(1) for part in (starts, ends))
     return starts, ends, legal.flatten(1)
 
@@ -622,9 +610,9 @@ def _tokens_of(spans: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     first = torch.where(known, spans[..., 0], 0).long()
     last = first + torch.where(known, spans[..., 1], 0).long()
     # Candidates that only fill a row up may lie behind its last word.
-    most = batch.need("firsts").shape[1] - 1
-    starts = batch.need("firsts").gather(1, first.clamp(max=most)).clamp(min=0)
-    ends = batch.need("lasts").gather(1, last.clamp(max=most))
+    most = batch.targets["firsts"].shape[1] - 1
+    starts = batch.targets["firsts"].gather(1, first.clamp(max=most)).clamp(min=0)
+    ends = batch.targets["lasts"].gather(1, last.clamp(max=most))
     return starts, torch.maximum(starts, ends)
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,12 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from symprompt.errors import DataError
-from symprompt.files.reading import Source, shorten
+from symprompt.files.reading import shorten
 from symprompt.tasks.config import HeadConfig
 from symprompt.tasks.data.examples import (
     NO_LABEL,
     OUTSIDE,
-    Columns,
     LabelSet,
     Read,
     TaggedExample,
@@ -63,23 +63,15 @@ class Tags(Kind[TaggedExample, Words]):
 
     def __init__(self, *, roles: bool = False) -> None:
         self.roles = roles
+        self.read = partial(read_words, roles=roles)
         self.inputs = ("words", "predicate") if roles else ("words",)
-
-    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
-        """Read a file with a word to a line, or a table with a sentence in each row.
-
-        Roles stand in a table, with the place of the predicate, or as frames.
-        """
-        return read_words(path, columns, split, labelled, roles=self.roles)
 
     def label_set(self, train: Read) -> LabelSet:
         """Return O, and B- and I- of every type of the training examples."""
         labels = LabelSet.of_tags([label for entry in train.examples for label in entry.labels])
         if len(labels) < 2:
-            path, line = train.places[0]
-            raise DataError(
-                f"{path}, line {line}: training needs tags of at least one type, but only O "
-                "occurs; correct the file."
+            raise train.wrong(
+                "training needs tags of at least one type, but only O occurs; correct the file."
             )
         return labels
 
@@ -136,19 +128,9 @@ class Tags(Kind[TaggedExample, Words]):
         Args:
             scores: the best tags [n, t].
         """
-        words, width = features.note("words"), scores.shape[1]
-        answers = (features.note("first") & features.note("own"))[:, :width].astype(np.bool_)
-        best = scores[answers]
-        counts = np.zeros(features.examples, np.int64)
-        np.maximum.at(counts, features.example, words.max(1) + 1)
-        if len(best) != counts.sum():
-            raise ValueError(f"got tags for {len(best)} words, but there are {counts.sum()}")
-        names = [target.labels.names[place] for place in best.tolist()]
-        ends = np.cumsum(counts).tolist()
-        return [
-            self.sequence(names[end - count : end])
-            for end, count in zip(ends, counts.tolist(), strict=True)
-        ]
+        answers = (features.notes["first"] & features.notes["own"])[:, : scores.shape[1]]
+        tags = (target.labels.names[place] for place in scores[answers].tolist())
+        return [self.sequence(list(islice(tags, len(entry.words)))) for entry in examples]
 
     def measure(
         self, examples: Sequence[TaggedExample], predictions: Sequence[Words]
@@ -178,28 +160,27 @@ class WordTags(Tags):
     settings = ("task.label_all_tokens", "head.decoder", "head.combine")
     rare = True
 
-    def read(self, path: Source, columns: Columns, split: str, *, labelled: bool | None) -> Read:
-        """Read a file with a word to a line, or a table with a sentence in each row."""
-        return read_words(path, columns, split, labelled, spans=False)
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = partial(read_words, spans=False)
 
     def label_set(self, train: Read) -> LabelSet:
         """Return the tags of the training examples, sorted."""
         tags = [tag for entry in train.examples for tag in entry.labels]
         labels = LabelSet(tuple(sorted(set(tags))))
-        path, line = train.places[0]
         advice = (
             "name the column of tags with --columns tags=pos, or tag_column=1 for a file with a "
             "word to a line."
         )
         if len(labels) < 2:
-            raise DataError(
-                f"{path}, line {line}: training needs at least two different tags, but only "
+            raise train.wrong(
+                "training needs at least two different tags, but only "
                 f"{', '.join(labels.names) or 'nothing'} occurs; {advice}"
             )
         if len(labels) > max(_MOST, len(tags) // 2):
-            raise DataError(
-                f"{path}, line {line}: {len(tags)} words have {len(labels)} different tags, such "
-                f"as {shorten(tags[0])}, so these are hardly tags; {advice}"
+            raise train.wrong(
+                f"{len(tags)} words have {len(labels)} different tags, such as "
+                f"{shorten(tags[0])}, so these are hardly tags; {advice}"
             )
         return labels
 
@@ -229,7 +210,7 @@ def _token_labels(
     Args:
         inside: the label of a word's other tokens for each label of its first one.
     """
-    words, own, first = (features.note(name) for name in ("words", "own", "first"))
+    words, own, first = (features.notes[name] for name in ("words", "own", "first"))
     find = target.labels.index.get
     flat = [find(tag, NO_LABEL) for x in examples for tag in x.tags or [""] * len(x.words)]
     begin = np.cumsum([0, *(len(entry.words) for entry in examples)])[:-1]
@@ -281,7 +262,7 @@ class TagHead(Head):
 
     def loss(self, states: Tensor, batch: Batch) -> Tensor:
         """Return each row's mean cross-entropy, or its negative log-likelihood by word [b]."""
-        labels = batch.need("labels")
+        labels = batch.targets["labels"]
         known = labels != NO_LABEL
         count = known.sum(1)
         logits = self.logits(states)
@@ -308,10 +289,10 @@ class TagHead(Head):
         if not self.crf:
             logits = torch.log_softmax(logits, -1)
         if self.combine == "mean":
-            logits = torch.log_softmax(joined(logits, batch.need("words")), -1)
+            logits = torch.log_softmax(joined(logits, batch.targets["words"]), -1)
         if not self.crf and not self.constrain:
             return logits
-        words = batch.need("words")
+        words = batch.targets["words"]
         inside = words >= 0
         if not self.every_token:
             inside &= words != nn.functional.pad(words[:, :-1], (1, 0), value=-1)

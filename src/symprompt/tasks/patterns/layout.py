@@ -232,10 +232,14 @@ class VerbalLayout:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One example's sentences and (sentence, position, token, answer, weight) questions."""
+    """One example: its sentences, what is asked of them, and how many tokens were cut.
+
+    A question is (sentence, position, token, answer, weight).
+    """
 
     sentences: list[list[int]]
     asks: list[tuple[int, int, int, int, float]]
+    cut: int
 
 
 def tensorise(
@@ -255,8 +259,7 @@ def tensorise(
     written = [writer.write(example) for example in examples]
     asked = [_ask(one, writer.vocabulary, spans, average) for one in written]
     answers = max((len(one.answers) for one in written), default=0)
-    cuts = [one.cut for one in written]
-    return _stack(examples, asked, cuts, answers, writer.vocabulary.pad_id, device)
+    return _stack(examples, asked, answers, writer.vocabulary.pad_id, device)
 
 
 def tensorise_for_head(
@@ -274,17 +277,16 @@ def tensorise_for_head(
     Args:
         answers: how many answers an example has.
     """
-    asked, cuts = [], []
+    asked, vocabulary = [], writers[0].vocabulary
     for example in examples:
         written = [writer.write(example) for writer in writers]
         sentences = [[*one.before, *one.after] for one in written]
-        asks = []
-        for which, sentence in enumerate(sentences):
-            at = len(sentence) - 1 if writers[0].vocabulary.causal else 0
-            asks.append((which, at, 0, which, 1.0))
-        asked.append(_Asked(sentences, asks))
-        cuts.append(sum(one.cut for one in written))
-    return _stack(examples, asked, cuts, answers, writers[0].vocabulary.pad_id, device)
+        asks = [
+            (which, len(sentence) - 1 if vocabulary.causal else 0, 0, which, 1.0)
+            for which, sentence in enumerate(sentences)
+        ]
+        asked.append(_Asked(sentences, asks, sum(one.cut for one in written)))
+    return _stack(examples, asked, answers, vocabulary.pad_id, device)
 
 
 def _ask(written: Written, vocabulary: Vocabulary, spans: Spans, average: Average) -> _Asked:
@@ -308,13 +310,12 @@ def _ask(written: Written, vocabulary: Vocabulary, spans: Spans, average: Averag
                 middle = [*tokens[:offset], vocabulary.mask_id, *tokens[offset + 1 :]]
                 row, at = place(middle), start + offset
             asks.append((row, at, token, slot, weight))
-    return _Asked([list(sentence) for sentence in sentences], asks)
+    return _Asked([list(sentence) for sentence in sentences], asks, written.cut)
 
 
 def _stack(
     examples: Sequence[VerbalExample],
     asked: Sequence[_Asked],
-    cuts: Sequence[int],
     answers: int,
     pad: int,
     device: torch.device | None,
@@ -358,5 +359,5 @@ def _stack(
         labels=send(np.array(labels, dtype=np.int64), device),
         widths=lengths.max(axis=1),
         answers=answers,
-        cut=(sum(map(bool, cuts)), sum(cuts)),
+        cut=(sum(one.cut > 0 for one in asked), sum(one.cut for one in asked)),
     )

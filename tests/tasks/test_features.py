@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symprompt.tasks.features import Part, Ragged, make_windows
+from symprompt.tasks.features import Ragged, make_windows
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(2, 20), st.integers(0, 30))
@@ -60,15 +60,9 @@ def test_a_token_belongs_to_the_window_that_sees_most_around_it() -> None:
 @given(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=6))
 def test_ragged_sequences_come_back(sequences: list[list[int]]) -> None:
     ragged = Ragged.of(sequences)
-    back = np.arange(len(sequences))[::-1]
-    for rows, wanted in ((np.arange(len(sequences)), sequences), (back, sequences[::-1])):
-        taken = ragged.take(rows)
-        pieces = [
-            taken.values[begin:end].tolist()
-            for begin, end in zip(taken.starts[:-1], taken.starts[1:], strict=True)
-        ]
-        assert pieces == wanted
-    part = Part(ragged.values, ragged.starts[:-1], ragged.lengths)
-    table = part.write(np.full((len(sequences), 7), -1), np.ones(len(sequences), np.int64))
-    for row, sequence in zip(table.tolist(), sequences, strict=True):
-        assert row == [-1, *sequence] + [-1] * (6 - len(sequence))
+    back = ragged.take(np.arange(len(sequences))[::-1])
+    for own, wanted in ((ragged, sequences), (back, sequences[::-1])):
+        assert own.flat().tolist() == [value for sequence in wanted for value in sequence]
+        table = own.write(np.full((len(wanted), 7), -1), np.ones(len(wanted), np.int64))
+        for row, sequence in zip(table.tolist(), wanted, strict=True):
+            assert row == [-1, *sequence] + [-1] * (6 - len(sequence))
