@@ -18,8 +18,8 @@ from symprompt.page.data import Library, static_files
 from symprompt.page.guard import MOST_BYTES, Rate
 from symprompt.page.models import Models, RunQuestion
 from symprompt.page.server import make_app
-from symprompt.runs.folder import CONFIG, MANIFEST, PROGRESS, Folder, Manifest
-from tiny.runs import Call
+from symprompt.runs.folder import MANIFEST, PROGRESS, Manifest
+from tiny.runs import Call, begun_run
 
 TOKEN = "secret"
 Send = Callable[..., httpx.Response]
@@ -188,9 +188,7 @@ def test_one_question_is_asked_at_a_time_and_few_wait(
 
 def test_progress_is_sent_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "WATCH_SECONDS", 0.01)
-    folder = Folder(tmp_path / "run")
-    folder.write(CONFIG, b"")
-    folder.write(MANIFEST, Manifest(command="train").to_json())
+    folder = begun_run(tmp_path / "run")
     folder.write_json(PROGRESS, {"done": 1, "total": 2, "history": []})
 
     def finish() -> None:
@@ -209,13 +207,11 @@ def test_progress_is_sent_as_it_comes(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_command_refuses_what_it_cannot_do(
     call: Call, small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "RUNS is missing" in call("page").err
-    said = call("page", tmp_path, "--export", tmp_path / "a.html")
-    assert said.code == 2
-    assert "give a finished run" in said.err
-    said = call("page", small_run, tmp_path, "--export", tmp_path / "a.html")
-    assert said.code == 0
-    assert "not shown:" in said.out
-    assert "opens without a server" in said.out
+    assert "RUNS is missing" in call("page").refusal
+    said = call("page", tmp_path, "--export", tmp_path / "a.html").refusal
+    assert "give a finished run" in said
+    said = call("page", small_run, tmp_path, "--export", tmp_path / "a.html").done
+    assert "not shown:" in said
+    assert "opens without a server" in said
     monkeypatch.setattr("symprompt.cli.page.find_spec", lambda name: None)
     assert "pip install symprompt[page]" in call("page", small_run).err
