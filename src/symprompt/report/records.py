@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import stdev
 from typing import TYPE_CHECKING, Any
 
 from symprompt.errors import ConfigError, RunError, counted
@@ -222,9 +223,7 @@ def _names(recipes: Sequence[Sequence[_Run]]) -> list[str]:
     names = []
     for runs in recipes:
         folders = [run.folder.name for run in runs]
-        shared = folders[0]
-        while not all(folder.startswith(shared) for folder in folders):
-            shared = shared[:-1]
+        shared = os.path.commonprefix(folders)  # noqa: RUF071 (letter by letter)
         shared = shared.rstrip("-_.0123456789")
         names.append(folders[0] if len(runs) == 1 else shared or ", ".join(folders))
     if len(set(names)) == len(names):
@@ -314,10 +313,7 @@ def number(value: float, digits: int = 2) -> str:
 
 def deviation(values: Sequence[float]) -> float:
     """Return the deviation of a sample, with n - 1 below; 0 for one value."""
-    if len(values) < 2:
-        return 0.0
-    middle = sum(values) / len(values)
-    return float((sum((value - middle) ** 2 for value in values) / (len(values) - 1)) ** 0.5)
+    return stdev(values) if len(values) > 1 else 0.0
 
 
 # ------------------------------------------------------------------------------ listing
