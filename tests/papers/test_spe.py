@@ -59,7 +59,7 @@ def plan(
     )
     found = make_fact_plan(settings)
     found.begin()
-    assert not run_jobs(found.jobs, InlineExecutor()).failed
+    assert not run_jobs(found, InlineExecutor()).failed
     return found
 
 
@@ -88,7 +88,11 @@ def test_a_group_holds_the_ranks_of_every_seed(loaded: Loaded, spe: Group) -> No
 def test_differences_are_those_of_the_paired_bootstrap(loaded: Loaded, spe: Group) -> None:
     base = loaded.groups["toy", "lama-ptuning"]
     wanted = paired_bootstrap(base.rank, spe.rank, base.relation, draws=40)
-    found = [one for one in measure_groups(loaded, 40) if one.versus and one.label == spe.label]
+    found = [
+        one
+        for one in measure_groups(loaded, loaded.rows).values()
+        if one.versus and one.label == spe.label
+    ]
     assert {one.versus for one in found} == {base.label}
     for one in found:
         change = wanted[one.settings["mean"]][one.metric]
@@ -105,8 +109,8 @@ def test_pools_re_rank_the_stored_candidates(loaded: Loaded, spe: Group) -> None
     ]
     assert means[1].p1 == pytest.approx(100 * np.mean(groups))
     curve = pool_curve(spe, means)
-    assert curve.k == tuple(range(1, 21))
-    assert curve.values["MRR"][14] == pytest.approx(means[15].mrr)
+    assert curve.means is means
+    assert curve.forward.p1 == means[1].p1
 
 
 def test_the_larger_pool_takes_the_weight_of_the_run_itself(loaded: Loaded, spe: Group) -> None:

@@ -71,7 +71,8 @@ def stored(folder: Path, entries: Sequence[list[Record]], name: str = "results")
 
 
 def load(folder: Path, *entries: list[Record]) -> Entries:
-    return load_results([stored(folder, entries)])
+    worded = all(own[0].split in (FEW, FULL) for own in entries)
+    return load_results([stored(folder, entries)], "ptuning" if worded else "ptuning-v2")
 
 
 def row(grids: Sequence[Grid], name: str) -> tuple[str, ...]:
@@ -256,14 +257,12 @@ def test_pages_say_which_columns_are_published(tmp_path: Path) -> None:
 def test_stored_results_that_do_not_serve_are_refused(tmp_path: Path) -> None:
     one = stored(tmp_path, [entry("rte", "ft")])
     with pytest.raises(ConfigError, match=r"both have results of ft on rte with the model ours"):
-        load_results([one, stored(tmp_path, [entry("rte", "ft")], "other")])
+        load_results([one, stored(tmp_path, [entry("rte", "ft")], "other")], "ptuning-v2")
     (tmp_path / "facts.json").write_text('{"a": {"metrics": {}}}')
-    with pytest.raises(RunError):
-        load_results([str(tmp_path / "facts.json")])
-    with pytest.raises(RunError, match="no results on labelled tasks"):
-        load_results([stored(tmp_path, [entry("rte", "pt2", settings={"a": 1})], "grid")])
-    with pytest.raises(RunError):
-        load_results([str(tmp_path / "nothing.json")])
+    stored(tmp_path, [entry("rte", "pt2", settings={"a": 1})], "grid")
+    for name in ("facts", "grid", "nothing"):
+        with pytest.raises(RunError):
+            load_results([str(tmp_path / f"{name}.json")], "ptuning-v2")
 
 
 def test_a_folder_of_results_gives_what_a_paper_shows(tmp_path: Path) -> None:
