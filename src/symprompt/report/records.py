@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 TRAINED, SECONDS = "trained", "seconds"
 """Figures of every method: how many weights are trained, and how long that takes."""
 METRIC_NAMES = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
-_METHODS = {"ft": "FT", "pt": "PT", "pt2": "PT-2", "lora": "LoRA", "mpt2": "MPT-2"}
+METHODS = {"ft": "FT", "pt": "PT", "pt2": "PT-2", "mpt2": "MPT-2", "lora": "LoRA"}
+"""What is trained on a labelled task, as tables call it."""
 _PATTERNS = {
     "ptuning": "P-tuning",
     "pt2": "PT-2, verbalizer",
@@ -119,7 +120,7 @@ class _Run:
         """Return what to call the method."""
         details, method = self.manifest.details, self.manifest.method
         if "pattern" not in details:
-            return _METHODS.get(method, method) or self.folder.name
+            return METHODS.get(method, method) or self.folder.name
         frozen = method == "ptuning" and not details["model_trained"]
         return _PATTERNS.get(method, method) + (", frozen model" if frozen else "")
 
@@ -238,7 +239,7 @@ def _grid(title: str, records: Sequence[Record]) -> Grid:
     rows: dict[str, dict[str, list[Record]]] = {}
     changes: dict[str, dict[str, list[Record]]] = {}
     for record in records:
-        name = record.label or _METHODS.get(record.method, record.method)
+        name = record.label or METHODS.get(record.method, record.method)
         where, row = rows, name
         if record.versus:
             where, row = changes, f"{name}\nminus {record.versus}"
