@@ -567,16 +567,6 @@ def test_a_finished_run_is_refused_once_its_model_was_replaced(
     assert "was begun with other weights than are there now" in message
 
 
-def test_a_loss_that_is_not_finite_names_step_and_relation(train: Call, tmp_path: Path) -> None:
-    said = train("lama-spe", "--rate", 1e30, "--batch", 2)
-    assert said.code == 2
-    message = said.err.splitlines()[-1]
-    assert message.startswith("symprompt: the loss of relation ")
-    assert "is not finite at epoch 1, step 2" in message
-    assert "lower learning.rate" in message
-    assert not Folder(tmp_path / "run").finished
-
-
 def test_a_loss_that_breaks_in_the_last_step_of_an_epoch_names_the_relation(train: Call) -> None:
     message = train("lama-spe", "--rate", 1e30).err.splitlines()[-1]
     assert "relation " in message
@@ -600,32 +590,6 @@ def test_answers_are_a_table_with_all_three_scores(call: Call, runs: dict[str, P
             assert f"{answer[name]:.3f}" in row
     assert said.startswith("in: Oslo ?")
     assert sum("%" in line for line in said.splitlines()) == 3
-
-
-def test_answers_that_were_not_asked_back_have_blanks(call: Call, runs: dict[str, Path]) -> None:
-    flags = ("--relation", "in", "--subject", "Oslo", "--device", "cpu", "--top", 8)
-    plain = json.loads(call("ask", runs["spe"], *flags, "--json").out)["answers"]
-    assert [answer["joint"] is None for answer in plain] == [False] * 5 + [True] * 3
-    said = call("ask", runs["spe"], *flags).done
-    assert "None" not in said
-
-
-def test_subjects_are_asked_for_by_object(call: Call, runs: dict[str, Path]) -> None:
-    flags = ("--relation", "in", "--object", "France", "--device", "cpu", "--json", "--top", 2)
-    plain = json.loads(call("ask", runs["spe"], *flags).out)
-    assert (plain["object"], plain["known"], len(plain["answers"])) == ("France", True, 2)
-    scores = {"object_score", "subject_score", "joint", "terms", "probability"}
-    assert {"text", *scores} == set(plain["answers"][0])
-
-
-def test_a_run_without_a_way_back_shows_forward_alone(call: Call, runs: dict[str, Path]) -> None:
-    flags = ("--relation", "in", "--subject", "Oslo", "--device", "cpu")
-    said = call("ask", runs["ptuning"], *flags).done
-    assert "object" in said
-    assert "joint" not in said
-    plain = json.loads(call("ask", runs["ptuning"], *flags, "--json").out)
-    assert plain["answers"][0]["joint"] is None
-    assert plain["weights"] == {}
 
 
 @pytest.mark.parametrize("name", ["names.txt", "names.csv"])
@@ -971,15 +935,6 @@ def test_every_objective_and_corruption_goes_from_text_to_model(
     deleted = changes.get("corruption", {}).get("kind") == "deletion"
     least = 14 if deleted else 16
     assert LanguageModel.load(str(tmp_path / "model"), device="cpu").max_length >= least
-
-
-def test_two_languages_are_counted(pretrain: Call, tmp_path: Path) -> None:
-    small = write_text(tmp_path / "small.txt", documents=60, seed=3)
-    said = pretrain("--steps", 2, "--text", f"en={tmp_path / 'text.txt'}", f"de={small}").done
-    rows = [line.split() for line in said.splitlines()]
-    counts = {row[0]: (int(row[1]), int(row[4])) for row in rows if row[:1] in (["en"], ["de"])}
-    assert counts["de"][1] > counts["de"][0]
-    assert counts["en"][1] < counts["en"][0]
 
 
 def test_an_interrupted_pretraining_goes_on(
