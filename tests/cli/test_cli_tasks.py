@@ -17,6 +17,7 @@ from symprompt.tasks import predict as predicting
 from symprompt.tasks.predict import TaskRun
 from symprompt.tasks.tables import prediction_grid, run_notes
 from tiny.labelled import write_toy
+from tiny.runs import Call
 
 CONFIG = """
 method = "pt2"
@@ -33,99 +34,101 @@ batch = 8
 
 
 @pytest.fixture(scope="module")
-def made(
-    family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, list[str]]:
-    """A folder with data and a config, and the words of a command that trains."""
-    root = tmp_path_factory.mktemp("cli")
-    write_toy(root / "data", "tagging")
-    (root / "toy.toml").write_text(CONFIG)
-    bert = str(family_folder("bert"))
-    words = ["tune", str(root / "toy.toml"), "--model", bert, "--data", str(root / "data")]
-    return root, [*words, "--device", "cpu"]
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data and a config."""
+    folder = tmp_path_factory.mktemp("cli")
+    write_toy(folder / "data", "tagging")
+    (folder / "toy.toml").write_text(CONFIG)
+    return folder
 
 
-def fails(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(words)
-    assert stopped.value.code == 2
-    message = capsys.readouterr().err.strip().splitlines()
-    return message[-1]
+@pytest.fixture(scope="module")
+def words(root: Path, family_folder: Callable[[str], Path]) -> list[object]:
+    """A command that trains, but for --out; later flags override its own."""
+    place = ("--model", family_folder("bert"), "--data", root / "data", "--device", "cpu")
+    return ["tune", root / "toy.toml", *place]
+
+
+@pytest.fixture(scope="module")
+def tagger(root: Path, words: list[object]) -> Path:
+    """A finished run; tests must not change it."""
+    cli.main([*map(str, words), "--out", str(root / "tagger")])
+    return root / "tagger"
+
+
+@pytest.fixture
+def predict(call: Call) -> Callable[..., dict[str, Any]]:
+    """A function that has a run predict and returns what --json prints."""
+
+    def run(*words: object) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(
+            call("predict", *words, "--device", "cpu", "--json").done
+        )
+        return found
+
+    return run
+
+
+Predict = Callable[..., dict[str, Any]]
 
 
 def lines_of(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def labels_of(found: dict[str, Any]) -> list[Any]:
+    return [row["prediction"] for row in found["predictions"]]
+
+
 def test_tune_predict_and_table(
-    made: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+    call: Call, predict: Predict, root: Path, words: list[object]
 ) -> None:
-    root, words = made
-    for seed in ("1", "2"):
-        cli.main([*words, "--out", str(root / f"run{seed}"), "--seed", seed])
-    out = capsys.readouterr().out
+    for seed in (1, 2):
+        out = call(*words, "--out", root / f"run{seed}", "--seed", seed).done
     assert "PT-2" in out
     assert f"run folder: {root / 'run2'}" in out
     assert f"symprompt predict {root / 'run2'} FILE" in out
-    test = str(root / "data/test.jsonl")
-    cli.main(["predict", str(root / "run1"), test, "--device", "cpu"])
-    out = capsys.readouterr().out
-    assert "and 4 more" in out
-    assert "f1:" in out
-    cli.main(["predict", str(root / "run1"), test, "--device", "cpu", "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["predictions"]) == 24
-    cli.main(["predict", str(root / "run1"), test, "--device", "cpu", "--out", str(root / "p")])
-    out = capsys.readouterr().out
-    assert "24 predictions in " in out
-    assert f"/s): {root / 'p'}" in out
-    assert "f1:" in out
-    assert lines_of(root / "p") == found["predictions"]
-    runs = [str(root / "run1"), str(root / "run2")]
-    cli.main(["table", *runs, "--json"])
-    values = json.loads(capsys.readouterr().out)
-    assert {tuple(record["seeds"]) for record in values["records"]} == {(1,), (2,)}
-    assert {record["split"] for record in values["records"]} == {"test"}
-    cli.main(["table", *runs, "--split", "dev", "--format", "markdown"])
-    assert "| PT-2 | 2 |" in capsys.readouterr().out
+    asked = (root / "run1", root / "data/test.jsonl")
+    shown = call("predict", *asked, "--device", "cpu").done
+    assert "and 4 more" in shown
+    assert "f1:" in shown
+    found = predict(*asked)["predictions"]
+    assert len(found) == 24
+    written = call("predict", *asked, "--device", "cpu", "--out", root / "p").done
+    assert "24 predictions in " in written
+    assert f"/s): {root / 'p'}" in written
+    assert "f1:" in written
+    assert lines_of(root / "p") == found
+    runs = (root / "run1", root / "run2")
+    records = json.loads(call("table", *runs, "--json").done)["records"]
+    assert {tuple(record["seeds"]) for record in records} == {(1,), (2,)}
+    assert {record["split"] for record in records} == {"test"}
+    assert "| PT-2 | 2 |" in call("table", *runs, "--split", "dev", "--format", "markdown").done
     stored = root / "stored.json"
-    stored.write_text(json.dumps({"about": {"note": "a note"}, "records": values["records"]}))
-    cli.main(["table", str(stored)])
-    assert "a note" in capsys.readouterr().out
-    cli.main(["table", str(stored), "--format", "markdown"])
-    assert "| PT-2 | 2 |" in capsys.readouterr().out
+    stored.write_text(json.dumps({"about": {"note": "a note"}, "records": records}))
+    assert "a note" in call("table", stored).done
+    assert "| PT-2 | 2 |" in call("table", stored, "--format", "markdown").done
 
 
 def test_runs_with_other_settings_are_rows_of_their_own(
-    made: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+    call: Call, root: Path, words: list[object]
 ) -> None:
-    root, words = made
     for name, seed, length in (("short-1", 1, 2), ("short-2", 2, 2), ("long", 1, 5)):
-        changed = ("--prefix.length", str(length), "--seed", str(seed))
-        cli.main([*words, "--out", str(root / name), *changed])
-    capsys.readouterr()
-    runs = [str(root / name) for name in ("short-1", "long", "short-2")]
-    cli.main(["table", *runs, "--json"])
-    values = json.loads(capsys.readouterr().out)
-    assert {(own["label"], *own["seeds"]) for own in values["records"]} == {
-        ("PT-2 short", 1),
-        ("PT-2 short", 2),
-        ("PT-2 long", 1),
-    }
-    assert [own["settings"] for own in values["records"] if own["label"] == "PT-2 long"] == [
-        {"prefix.length": 5}
-    ] * sum(own["label"] == "PT-2 long" for own in values["records"])
-    cli.main(["table", *runs])
-    out = capsys.readouterr().out
+        call(*words, "--out", root / name, "--prefix.length", length, "--seed", seed)
+    runs = [root / name for name in ("short-1", "long", "short-2")]
+    records = json.loads(call("table", *runs, "--json").done)["records"]
+    seen = {(own["label"], *own["seeds"]) for own in records}
+    assert seen == {("PT-2 short", 1), ("PT-2 short", 2), ("PT-2 long", 1)}
+    for own in records:
+        assert own["settings"] == {"prefix.length": 5 if own["label"] == "PT-2 long" else 2}
+    out = call("table", *runs).done
     assert "PT-2 short" in out
     assert "short: prefix.length 2; long: prefix.length 5" in " ".join(out.split())
     # Folders of one name are told apart by their paths.
     other = root / "other" / "long"
-    cli.main([*words, "--out", str(other), "--prefix.length", "4"])
-    capsys.readouterr()
-    cli.main(["table", runs[1], str(other), "--json"])
-    labels = {own["label"] for own in json.loads(capsys.readouterr().out)["records"]}
-    assert labels == {f"PT-2 {runs[1]}", f"PT-2 {other}"}
+    call(*words, "--out", other, "--prefix.length", 4)
+    records = json.loads(call("table", runs[1], other, "--json").done)["records"]
+    assert {own["label"] for own in records} == {f"PT-2 {runs[1]}", f"PT-2 {other}"}
 
 
 def test_predicted_spans_and_relations_are_shown_by_their_words() -> None:
@@ -163,109 +166,113 @@ def test_predicted_tags_stand_beside_their_words_and_pairs_are_both_shown() -> N
     assert odd.sections == ((("c", "1 000 men", "NUM NOUN"),),)
 
 
-def test_help_lists_the_configs(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["tune", "--help"])
-    assert stopped.value.code == 0
-    out = capsys.readouterr().out
-    assert "conll2003-pt2" in out
-    assert "--prefix.length INT" in out
-    assert "no config was named" in fails(["tune"], capsys)
-
-
-def test_mistakes_are_one_sentence_and_exit_code_two(
-    made: tuple[Path, list[str]],
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["predict", "RUN", "TEST", "--model", "ELECTRA"], "learned for another model"),
+        (["predict", "TMP", "TEST"], "not a run folder"),
+        (["predict", "RUN", "nofile.jsonl"], "nofile"),
+        (["predict", "RUN"], "name a FILE to predict for, or -"),
+        (["predict", "RUN", "TEST", "--text", "Rome"], "name a FILE to predict for, or -"),
+        (["predict", "RUN", "--text", "the Kenya", "--probabilities"], "predicts no classes"),
+        (["tune"], "no config was named"),
+        (["tune", "BAD"], "unknown key prefix.lenght"),
+        (["tune", "lama-spe"], "for symprompt train"),
+        (["train", "rte-pt2"], "for symprompt tune"),
+        (["TUNE"], "--out is missing"),
+        (["tune", "rte-pt2", "--out", "OUT"], "--data is missing; name the folder of rte's files"),
+        (
+            ["tune", "ner-mpt2", "--tasks", "conll2003", "--out", "OUT"],
+            "mixture.tasks names conll2003 alone; name two",
+        ),
+        (["TUNE", "--data", "FEW", "--out", "OUT"], "train.jsonl"),
+        (["TUNE", "--data", "BARE", "--out", "OUT"], "tags"),
+        (["table", "RUN", "TMP"], "is not a run folder"),
+        (["table", "RUN", "--k", "3"], "--k is about runs on facts"),
+        (["table", "RUN", "--split", "val"], "has no figures of 'val'"),
+        (
+            ["ask", "RUN", "--relation", "capital", "--subject", "Rome"],
+            "holds a run of tune; give one made by train or rerank",
+        ),
+    ],
+    ids=lambda own: " ".join(own) if isinstance(own, list) else "",
+)
+def test_mistakes_are_one_sentence(
+    given: list[str],
+    message: str,
+    call: Call,
+    root: Path,
+    words: list[object],
+    tagger: Path,
     family_folder: Callable[[str], Path],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    root, words = made
-    run = str(root / "run3")
-    cli.main([*words, "--out", run])
-    capsys.readouterr()
-    test = str(root / "data/test.jsonl")
-    other = ["--model", str(family_folder("electra")), "--device", "cpu"]
-    assert "learned for another model" in fails(["predict", run, test, *other], capsys)
-    assert "not a run folder" in fails(["predict", str(tmp_path), test], capsys)
-    assert "nofile" in fails(["predict", run, "nofile.jsonl", "--device", "cpu"], capsys)
+    row = lines_of(root / "data/train.jsonl")[0]
+    rows = {"few": row | {"tags": ["O"]}, "bare": {"words": row["words"]}}
+    for name, own in rows.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.jsonl").write_text(json.dumps(own) + "\n")
     (tmp_path / "bad.toml").write_text("[prefix]\nlenght = 3\n")
-    assert "unknown key prefix.lenght" in fails(["tune", str(tmp_path / "bad.toml")], capsys)
-    assert "for symprompt train" in fails(["tune", "lama-spe"], capsys)
-    assert "for symprompt tune" in fails(["train", "rte-pt2"], capsys)
-    assert "--out is missing" in fails(words, capsys)
-    bare = ["tune", "rte-pt2", "--out", str(tmp_path / "bare")]
-    assert "--data is missing; name the folder of rte's files" in fails(bare, capsys)
-    alone = ["tune", "ner-mpt2", "--tasks", "conll2003", "--out", str(tmp_path / "bare")]
-    assert "mixture.tasks names conll2003 alone; name two" in fails(alone, capsys)
-    lines = (root / "data/train.jsonl").read_text().splitlines()
-    row = json.loads(lines[0])
-    bad = tmp_path / "data"
-    bad.mkdir()
-    (bad / "train.jsonl").write_text(json.dumps(row | {"tags": ["O"]}) + "\n")
-    there = ["--data", str(bad), "--out", str(tmp_path / "run")]
-    assert "train.jsonl" in fails([*words, *there], capsys)
-    (bad / "train.jsonl").write_text(json.dumps({"words": row["words"]}) + "\n")
-    assert "tags" in fails([*words, "--data", str(bad), "--out", str(tmp_path / "two")], capsys)
-    assert "is not a run folder" in fails(["table", run, str(tmp_path)], capsys)
-    assert "--k is about runs on facts" in fails(["table", run, "--k", "3"], capsys)
-    assert "has no figures of 'val'" in fails(["table", run, "--split", "val"], capsys)
-    asked = ["ask", run, "--relation", "capital", "--subject", "Rome"]
-    assert "holds a run of tune; give one made by train or rerank" in fails(asked, capsys)
-    assert not (tmp_path / "run").exists()
-    assert not (tmp_path / "two").exists()
+    places: dict[str, list[object]] = {
+        "RUN": [tagger],
+        "TEST": [root / "data/test.jsonl"],
+        "TMP": [tmp_path],
+        "OUT": [tmp_path / "out"],
+        "FEW": [tmp_path / "few"],
+        "BARE": [tmp_path / "bare"],
+        "BAD": [tmp_path / "bad.toml"],
+        "ELECTRA": [family_folder("electra")],
+        "TUNE": words,
+    }
+    filled = [own for word in given for own in places.get(word, [word])]
+    assert message in call(*filled).refusal
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_mistake_leaves_no_folder_behind(
-    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    call: Call, root: Path, words: list[object], tmp_path: Path
 ) -> None:
     """What was refused can be put right and run again with the same words."""
-    root, words = made
     own = tmp_path / "data"
     own.mkdir()
     (own / "train.jsonl").write_text('{"words": ["Paris"], "tags": ["O", "O"]}\n')
-    there = ["--data", str(own), "--out", str(tmp_path / "run")]
-    assert "train.jsonl, line 1" in fails([*words, *there], capsys)
-    mixed = [*words, *there, "--method", "mpt2", "--mixture.tasks", "one=.", "two=."]
-    assert "line 1" in fails(mixed, capsys)
+    there = [*words, "--data", own, "--out", tmp_path / "run"]
+    assert "train.jsonl, line 1" in call(*there).refusal
+    mixed = ("--method", "mpt2", "--mixture.tasks", "one=.", "two=.")
+    assert "line 1" in call(*there, *mixed).refusal
     for name in ("train", "dev", "test"):
         (own / f"{name}.jsonl").write_text((root / f"data/{name}.jsonl").read_text())
-    cli.main([*words, *there])
-    assert "PT-2" in capsys.readouterr().out
+    assert "PT-2" in call(*there).done
     (own / "run").mkdir()
     (own / "run/notes.txt").write_text("mine")
-    assert "is not a run folder" in fails([*words, *there[:3], str(own / "run")], capsys)
+    assert "is not a run folder" in call(*there, "--out", own / "run").refusal
+
+
+@pytest.fixture(scope="module")
+def classifier(root: Path, words: list[object]) -> Path:
+    """A finished run on classes of texts; its data lie in classes."""
+    data = write_toy(root / "classes", "sequence")
+    flags = ["--task.kind", "sequence", "--data", str(data), "--out", str(root / "classifier")]
+    cli.main([*map(str, words), *flags])
+    return root / "classifier"
 
 
 def test_a_class_that_training_has_not_is_refused_in_a_file_to_predict(
-    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    call: Call, classifier: Path, tmp_path: Path
 ) -> None:
-    _, words = made
-    write_toy(tmp_path / "data", "sequence")
-    run = str(tmp_path / "run")
-    own = ["--task.kind", "sequence", "--data", str(tmp_path / "data"), "--out", run]
-    cli.main([*words, *own])
     file = tmp_path / "mine.jsonl"
     file.write_text('{"text": "Rome", "label": "land"}\n{"text": "Lima", "label": "sea"}\n')
-    said = fails(["predict", run, str(file), "--device", "cpu"], capsys)
+    said = call("predict", classifier, file, "--device", "cpu").refusal
     assert "mine.jsonl, line 2: the label 'sea' does not occur in training, which has land" in said
     file.write_text('{"text": "Rome"}\n')
-    cli.main(["predict", run, str(file), "--device", "cpu"])
-    assert "probability" in capsys.readouterr().out
+    assert "probability" in call("predict", classifier, file, "--device", "cpu").done
 
 
 def test_a_file_of_any_size_is_predicted_in_a_stream(
-    made: tuple[Path, list[str]],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    classifier: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, words = made
-    write_toy(tmp_path / "data", "sequence")
-    run = str(tmp_path / "run")
-    own = ["--task.kind", "sequence", "--data", str(tmp_path / "data"), "--out", run]
-    cli.main([*words, *own])
-    task = TaskRun.load(run)
-    file = tmp_path / "data/test.jsonl"
+    task = TaskRun.load(classifier)
+    file = root / "classes/test.jsonl"
     whole = task.predict(file, probabilities=True)
     monkeypatch.setitem(streaming.Reader.__init__.__kwdefaults__, "block", 5)
     monkeypatch.setattr(streaming, "EVERY", 0.0)
@@ -307,23 +314,16 @@ def test_a_file_of_any_size_is_predicted_in_a_stream(
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
 
 
-def test_tags_that_training_has_not_are_told(
-    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tags_that_training_has_not_are_told(call: Call, tagger: Path, tmp_path: Path) -> None:
     """Some tags are rare, so a tagged file is no mistake, but its figures need the note."""
-    _, words = made
-    run = str(tmp_path / "run")
-    cli.main([*words, "--out", run])
     file = tmp_path / "mine.jsonl"
     file.write_text('{"words": ["Rome", "the"], "tags": ["B-RIVER", "O"]}\n')
-    capsys.readouterr()
-    cli.main(["predict", run, str(file), "--device", "cpu"])
-    said = capsys.readouterr().out
+    said = call("predict", tagger, file, "--device", "cpu").done
     assert "note: labels that training does not have, counted as missed: 'B-RIVER' (1)." in said
-    assert run_notes({"unseen": ["'B-X' (test.txt, line 3; 1 in test)"] * 7}) == [
-        "labels that training does not have are never predicted: "
-        + ", ".join(["'B-X' (test.txt, line 3; 1 in test)"] * 5)
-        + " and 2 more"
+    unseen = "'B-X' (test.txt, line 3; 1 in test)"
+    assert run_notes({"unseen": [unseen] * 7}) == [
+        f"labels that training does not have are never predicted: {', '.join([unseen] * 5)}"
+        " and 2 more"
     ]
 
 
@@ -336,28 +336,24 @@ def test_examples_that_a_pattern_cut_are_told() -> None:
 
 
 def test_any_file_of_two_texts_is_learned_and_predicted(
-    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    call: Call, predict: Predict, words: list[object], tmp_path: Path
 ) -> None:
-    _, words = made
-    toy = write_toy(tmp_path / "toy", "pair") / "train.jsonl"
-    rows = [json.loads(line) for line in toy.read_text().splitlines()]
+    rows = lines_of(write_toy(tmp_path / "toy", "pair") / "train.jsonl")
     texts = [f"{row['first']}\t{row['second']}" for row in rows]
     labelled = [f"{text}\t{row['label']}" for text, row in zip(texts, rows, strict=True)]
 
-    def written(name: str, *lines: str) -> str:
+    def written(name: str, *lines: str) -> Path:
         path = tmp_path / f"{name}.tsv"
         path.write_text("".join(line + "\n" for line in lines))
-        return str(path)
+        return path
 
-    def tuned(name: str, file: str, *more: str) -> str:
-        out = str(tmp_path / name)
-        cli.main([*words, "--task.kind", "auto", "--data", file, "--out", out, *more])
-        return capsys.readouterr().err
+    def tuned(name: str, file: Path, *more: str) -> str:
+        there = ("--task.kind", "auto", "--data", file, "--out", tmp_path / name)
+        return call(*words, *there, *more).err
 
-    def predicted(name: str, file: str) -> tuple[list[Any], dict[str, float]]:
-        cli.main(["predict", str(tmp_path / name), file, "--device", "cpu", "--json"])
-        found = json.loads(capsys.readouterr().out)
-        return [row["prediction"] for row in found["predictions"]], found["metrics"]
+    def predicted(name: str, file: Path) -> tuple[list[Any], dict[str, float]]:
+        found = predict(tmp_path / name, file)
+        return labels_of(found), found["metrics"]
 
     known = written("known", "premise\thypothesis\tgold_label", *labelled)
     said = tuned("by-name", known)
@@ -374,33 +370,26 @@ def test_any_file_of_two_texts_is_learned_and_predicted(
     said = tuned("by-number", written("headless", *labelled), *numbers)
     assert "columns:" not in said
     assert predicted("by-number", written("no-labels", *texts)) == (labels, {})
-    assert predicted("by-number", str(tmp_path / "headless.tsv"))[1]["accuracy"] > 0
+    assert predicted("by-number", tmp_path / "headless.tsv")[1]["accuracy"] > 0
 
 
 def test_predict_takes_texts_standard_input_and_the_columns_of_training(
-    made: tuple[Path, list[str]],
+    call: Call,
+    predict: Predict,
+    words: list[object],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _, words = made
     data = write_toy(tmp_path / "data", "sequence")
     for file in data.iterdir():
         renamed = file.read_text().replace('"text"', '"ticket"').replace('"label"', '"team"')
         file.write_text(renamed)
-    run = str(tmp_path / "run")
-    own = ["--task.kind", "auto", "--columns", "text=ticket", "label=team"]
-    cli.main([*words, *own, "--data", str(data), "--out", run])
-    assert "kind of task: 1/1 sequence, by what is in" in capsys.readouterr().err
-
-    def predict(*more: str) -> list[dict[str, Any]]:
-        capsys.readouterr()
-        cli.main(["predict", run, *more, "--device", "cpu", "--json"])
-        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["predictions"]
-        return found
-
-    stored = predict(str(data / "test.jsonl"), "--probabilities")
-    rows = [json.loads(line) for line in (data / "test.jsonl").read_text().splitlines()]
+    run = tmp_path / "run"
+    own = ("--task.kind", "auto", "--columns", "text=ticket", "label=team")
+    said = call(*words, *own, "--data", data, "--out", run)
+    assert "kind of task: 1/1 sequence, by what is in" in said.err
+    stored = predict(run, data / "test.jsonl", "--probabilities")["predictions"]
+    rows = lines_of(data / "test.jsonl")
     texts = [row["ticket"] for row in rows]
     assert [row["text"] for row in stored] == texts
     assert [row["gold"] for row in stored] == [row["team"] for row in rows]
@@ -409,44 +398,35 @@ def test_predict_takes_texts_standard_input_and_the_columns_of_training(
         assert sum(row["probabilities"].values()) == pytest.approx(1, abs=1e-5)
         assert max(row["probabilities"].values()) == row["probability"]
     labels = [row["prediction"] for row in stored]
-    assert [row["prediction"] for row in predict("--text", *texts)] == labels
+    assert labels_of(predict(run, "--text", *texts)) == labels
     lines = ["", texts[0], json.dumps({"ticket": texts[1]}), *texts[2:]]
     given = io.TextIOWrapper(io.BytesIO("\n".join(lines).encode()))
     monkeypatch.setattr("sys.stdin", given)
-    assert [row["prediction"] for row in predict("-")] == labels
+    assert labels_of(predict(run, "-")) == labels
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff")))
-    assert "standard input, line 1: the bytes are not UTF-8" in fails(["predict", run, "-"], capsys)
-    cli.main(["predict", run, "--text", texts[0], "--device", "cpu", "--probabilities"])
-    shown = capsys.readouterr().out
+    wrong = call("predict", run, "-").refusal
+    assert "standard input, line 1: the bytes are not UTF-8" in wrong
+    asked = ("predict", run, "--device", "cpu", "--text")
+    shown = call(*asked, texts[0], "--probabilities").done
     assert texts[0] in shown
     assert "land 0." in shown
     out = tmp_path / "out.jsonl"
     out.write_text("mine")
-    to = ["predict", run, "--text", "Rome", "--device", "cpu", "--out", str(out)]
-    assert f"{out} exists; choose another --out, or give --overwrite" in fails(to, capsys)
+    wrong = call(*asked, "Rome", "--out", out).refusal
+    assert f"{out} exists; choose another --out, or give --overwrite" in wrong
     assert out.read_text() == "mine"
-    cli.main([*to, "--overwrite"])
+    call(*asked, "Rome", "--out", out, "--overwrite")
     assert json.loads(out.read_text())["text"] == "Rome"
-    assert "name a FILE to predict for, or -" in fails(["predict", run], capsys)
-    both = ["predict", run, str(out), "--text", "Rome"]
-    assert "name a FILE to predict for, or -" in fails(both, capsys)
 
 
-def test_probabilities_of_tags_are_refused_and_a_pair_takes_two_texts(
-    made: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_pair_takes_two_texts(
+    call: Call, predict: Predict, words: list[object], tagger: Path, tmp_path: Path
 ) -> None:
-    _, words = made
-    write_toy(tmp_path / "data", "pair")
-    there = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "pairs")]
-    cli.main([*words, "--task.kind", "pair", *there])
-    cli.main([*words, "--out", str(tmp_path / "tags")])
-    asked = ["predict", str(tmp_path / "tags"), "--text", "the Kenya", "--device", "cpu"]
-    assert "predicts no classes" in fails([*asked, "--probabilities"], capsys)
-    cli.main([*asked, "--json"])
-    (row,) = json.loads(capsys.readouterr().out)["predictions"]
+    data, run = write_toy(tmp_path / "data", "pair"), tmp_path / "pairs"
+    call(*words, "--task.kind", "pair", "--data", data, "--out", run)
+    (row,) = predict(tagger, "--text", "the Kenya")["predictions"]
     assert (row["text"], len(row["prediction"])) == ("the Kenya", 2)
-    asked = ["predict", str(tmp_path / "pairs"), "--device", "cpu", "--json", "--text", "the"]
-    cli.main([*asked, "old Kenya", "in", "Rome"])
-    found = json.loads(capsys.readouterr().out)["predictions"]
+    found = predict(run, "--text", "the", "old Kenya", "in", "Rome")["predictions"]
     assert [row["text"] for row in found] == ["the | old Kenya", "in | Rome"]
-    assert "('the',) is not first and second" in fails(asked, capsys)
+    wrong = call("predict", run, "--device", "cpu", "--text", "the").refusal
+    assert "('the',) is not first and second" in wrong

@@ -37,7 +37,7 @@ from symprompt.errors import SympromptError
 from symprompt.files.stream import Reader
 from symprompt.papers.report import reproduce
 from symprompt.papers.settings import FactSettings
-from symprompt.papers.shards import AskShard, ask_shards
+from symprompt.papers.shards import AskShard, ShardedFile
 from symprompt.probing.results import load_facts
 from symprompt.runs.folder import Folder
 from tiny.forking import fork_worker
@@ -137,7 +137,7 @@ def ask(base: Path, run: Path, name: str, **where: Any) -> None:
     """Ask a run the questions by jobs."""
     out, file = str(base / f"answers-{name}.jsonl"), str(base / "questions.csv")
     config = AskShard(run=str(run), file=file, out=out, top=3, device="cpu")
-    ask_shards(config, Jobs(threads=1, **where))
+    ShardedFile(config, Jobs(threads=1, **where)).make()
 
 
 def reproduce_few(place: Path, name: str, **where: Any) -> dict[str, Any]:
@@ -176,11 +176,11 @@ def work_on_own_disks(base: Path, address: str) -> dict[str, Any]:
     os.chdir(base / "places/deep")
     place = {"run": "../run", "model": "../model", "file": "../../questions.csv"}
     config = AskShard(**place, out="answers.jsonl", top=3, device="cpu")
-    ask_shards(config, Jobs(threads=1, on=address, disk="own"))
+    ShardedFile(config, Jobs(threads=1, on=address, disk="own")).make()
     said = ""
     try:
         absolute = replace(config, file=str(base / "questions.csv"), out="again.jsonl")
-        ask_shards(absolute, Jobs(on=address, disk="own"))
+        ShardedFile(absolute, Jobs(on=address, disk="own")).make()
     except SympromptError as error:
         said = str(error)
     left = [path.name for path in Path(tempfile.gettempdir()).glob("symprompt-*")]

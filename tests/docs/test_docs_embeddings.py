@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -11,23 +10,16 @@ from transformers import AutoModelForMaskedLM, BertConfig
 
 from symprompt.cli import main
 from tiny.models import SMALL, make_wordpiece
+from tiny.pages import ROOT, blocks
 from tiny.wordnet import write_semcor, write_test_set, write_wordnet
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGES = {
-    name: (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("embeddings", "similarity", "senses", "senses-map")
-}
-
-
-MULTILINGUAL = (DOCS / "multilingual.md").read_text(encoding="utf-8")
+DOCS = ROOT / "docs"
+PAGES = ("embeddings", "similarity", "senses", "senses-map")
 
 
 def commands(page: str) -> list[list[str]]:
-    """Return a page's commands, without the program's name."""
-    blocks = re.findall(r"```\n(.*?)```", page, flags=re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
-    return [shlex.split(line)[1:] for line in lines if line.startswith("symprompt ")]
+    """Return a page's commands."""
+    return [words for block in blocks(DOCS / f"{page}.md") for words in block.commands()]
 
 
 @pytest.fixture
@@ -61,7 +53,7 @@ def run(words: list[str], workplace: Path) -> None:
 
 
 def test_the_commands_run_as_printed(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for page in PAGES.values():
+    for page in PAGES:
         found = commands(page)
         assert found
         for words in found:
@@ -72,7 +64,9 @@ def test_the_commands_run_as_printed(workplace: Path, capsys: pytest.CaptureFixt
 def test_the_python_example_runs_as_printed(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGES["embeddings"], flags=re.DOTALL)
+    (example,) = (
+        block.text for block in blocks(DOCS / "embeddings.md") if block.language == "python"
+    )
     exec(compile(example, "embeddings.md", "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) == 15
 
@@ -82,7 +76,7 @@ def test_the_commands_for_two_languages_run_as_printed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     main(["examples", "data"])
-    found = commands(MULTILINGUAL)
+    found = commands("multilingual")
     assert [words[0] for words in found] == ["pretrain"] * 3 + ["senses"]
     for words in found:
         capsys.readouterr()
@@ -97,6 +91,7 @@ def test_the_commands_for_two_languages_run_as_printed(
 
 
 def test_every_picture_is_there() -> None:
-    for page in (*PAGES.values(), MULTILINGUAL):
-        for name in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page):
+    for page in (*PAGES, "multilingual"):
+        text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+        for name in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text):
             assert (DOCS / name).stat().st_size < 200_000

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,12 +12,10 @@ import pytest
 from symprompt.cli import main
 from symprompt.runs.folder import Folder
 from symprompt.tasks.data.load import load_task
+from tiny.pages import ROOT, blocks
 
-PAGE = (Path(__file__).parents[2] / "docs" / "finetuning.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
-COMMANDS = [
-    line for _, block in BLOCKS for line in block.splitlines() if line.startswith("symprompt ")
-]
+BLOCKS = blocks(ROOT / "docs/finetuning.md")
+COMMANDS = [words for block in BLOCKS for words in block.commands()]
 
 
 @pytest.fixture
@@ -38,7 +34,7 @@ def data(
 def test_the_commands_run_as_printed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(COMMANDS) >= 12
     for command in COMMANDS:
-        words = shlex.split(os.path.expandvars(command))[1:]
+        words = [os.path.expandvars(word) for word in command]
         if words[0] == "tune":
             words += ["--device", "cpu", "--learning.epochs", "1", "--max-length", "40"]
             words += ["--stride", "4", "--train-limit", "24", "--dev-limit", "8"]
@@ -47,14 +43,12 @@ def test_the_commands_run_as_printed(data: Path, capsys: pytest.CaptureFixture[s
             words += ["--device", "cpu"]
         main(words)
         assert capsys.readouterr().out
-    for run in re.findall(
-        r"--out ([\w-]+)(?: |$)", "\n".join(c for c in COMMANDS if " tune " in c)
-    ):
-        assert Folder(data.parent / run).finished
+        if words[0] == "tune":
+            assert Folder(data.parent / words[words.index("--out") + 1]).finished
 
 
 def test_the_lines_of_json_are_read(tmp_path: Path) -> None:
-    lines = [json.loads(block) for kind, block in BLOCKS if kind == "json"]
+    lines = [json.loads(block.text) for block in BLOCKS if block.language == "json"]
     assert len(lines) == 2
     for number, line in enumerate(lines):
         folder = tmp_path / str(number)

@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+import symprompt
 from tiny.big import HOSTILE, write_big_run
+from tiny.models import make_facts, run_config
+from tiny.runs import write_csv
 
 BROWSERS = ("/usr/lib/chromium/chromium-headless-shell", "chromium-headless-shell", "chromium")
 
@@ -31,6 +34,16 @@ def other_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same facts, asked by another method; it counts the subject score alone."""
     folder = tmp_path_factory.mktemp("made") / "other"
     return write_big_run(folder, 300, relations=4, subjects=HOSTILE, terms=False, method="ptuning")
+
+
+@pytest.fixture(scope="package")
+def spe(family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of SPE on a tiny BERT; not to be changed."""
+    folder = tmp_path_factory.mktemp("asked")
+    data = write_csv(make_facts(), folder / "facts.csv")
+    place = {"model": str(family_folder("bert")), "data": str(data), "out": str(folder / "spe")}
+    symprompt.train(run_config(**place, method={"name": "spe", "k": 8, "weight": 2.0}))
+    return folder / "spe"
 
 
 @pytest.fixture(scope="module")  # its event loop would be in the way of others

@@ -13,8 +13,9 @@ from symprompt.page.data import Library
 from symprompt.page.export import write_export
 from symprompt.probing.results import SUBJECT, Combination, load_asked, load_combination
 from symprompt.report.tables import load_scores
-from symprompt.runs.folder import CONFIG, MANIFEST, PROGRESS, Folder, Manifest, Record
+from symprompt.runs.folder import MANIFEST, PROGRESS, Folder, Manifest, Record
 from tiny.big import HOSTILE
+from tiny.runs import begun_run
 
 RANKS = """async ([run, k, scale, filtered, stored]) => {
   const { openSource } = await import(document.baseURI.split("#")[0] + "source.js");
@@ -73,6 +74,11 @@ def numbers(page: Any, selector: str) -> list[str]:
     return [text.strip() for text in page.locator(selector).all_inner_texts()]
 
 
+def exported(folder: Path, *runs: Path) -> str:
+    """Write runs as one file; return its address."""
+    return write_export(Library(list(map(str, runs))), str(folder / "report.html")).as_uri()
+
+
 @pytest.mark.parametrize("run", ["small_run", "other_run"])
 def test_the_browser_ranks_as_the_run_does(
     serve: Serve, open_page: Open, request: pytest.FixtureRequest, run: str
@@ -92,8 +98,7 @@ def test_the_browser_ranks_as_the_run_does(
 
 
 def test_a_file_shows_the_table_s_ranks(small_run: Path, tmp_path: Path, open_page: Open) -> None:
-    write_export(Library([str(small_run)]), str(tmp_path / "report.html"))
-    page = open_page((tmp_path / "report.html").as_uri() + "#facts")
+    page = open_page(exported(tmp_path, small_run) + "#facts")
     rank = load_scores(str(small_run)).rank
     before = load_scores(str(small_run), forward=True).rank
     assert numbers(page, ".chips button")[:3] == [
@@ -119,8 +124,7 @@ def test_a_file_shows_the_table_s_ranks(small_run: Path, tmp_path: Path, open_pa
 def test_names_from_data_stay_text(
     small_run: Path, serve: Serve, tmp_path: Path, open_page: Open
 ) -> None:
-    write_export(Library([str(small_run)]), str(tmp_path / "report.html"))
-    for address in (serve(small_run), (tmp_path / "report.html").as_uri()):
+    for address in (serve(small_run), exported(tmp_path, small_run)):
         page = open_page(address + "#facts")
         shown = numbers(page, ".space .row:visible span:nth-child(2)")[: len(HOSTILE)]
         assert shown[0] == HOSTILE[0]
@@ -165,10 +169,9 @@ def test_a_question_is_asked_re_ranked_and_turned_round(
 
 
 def test_a_question_is_turned_round(small_run: Path, tmp_path: Path, open_page: Open) -> None:
-    write_export(Library([str(small_run)]), str(tmp_path / "report.html"))
     asked = load_asked(Folder(small_run), "test")
     relation, subject, _ = asked.keys()[30]
-    address = (tmp_path / "report.html").as_uri()
+    address = exported(tmp_path, small_run)
     page = open_page(f"{address}#ask?relation={relation}&subject={subject}")
     answer = numbers(page, ".answer")[0]
     page.get_by_role("button", name="Turn round").click()
@@ -235,8 +238,7 @@ def test_compare_shows_the_table_and_opens_the_facts_that_differ(
     small_run: Path, other_run: Path, serve: Serve, open_page: Open, tmp_path: Path
 ) -> None:
     library = Library([str(small_run), str(other_run)])
-    write_export(library, str(tmp_path / "report.html"))
-    for address in (serve(small_run, other_run), (tmp_path / "report.html").as_uri()):
+    for address in (serve(small_run, other_run), exported(tmp_path, small_run, other_run)):
         page = open_page(address + "#compare")
         found = library.compare([0, 1])
         wanted = [f"{run['mean over relations']['p1']['value']:.2f}" for run in found["runs"]]
@@ -279,9 +281,7 @@ def test_the_map_counts_as_diff_does(
 
 
 def test_a_run_in_training_is_watched(tmp_path: Path, serve: Serve, open_page: Open) -> None:
-    folder = Folder(tmp_path / "run")
-    folder.write(CONFIG, b"")
-    folder.write(MANIFEST, Manifest(command="train").to_json())
+    folder = begun_run(tmp_path / "run")
     rows = [{"epoch": 0, "loss": 2.5, "dev": {"forth": 0.5}}, {"epoch": 1, "loss": 2.0}]
     note = {"done": 3, "total": 9, "history": rows, "stage": "training", "seconds": 6.0}
     folder.write_json(PROGRESS, note)
@@ -302,8 +302,7 @@ def test_a_run_in_training_is_watched(tmp_path: Path, serve: Serve, open_page: O
 def test_text_can_be_read_and_fits(
     small_run: Path, other_run: Path, tmp_path: Path, open_page: Open, width: int, scheme: str
 ) -> None:
-    write_export(Library([str(small_run), str(other_run)]), str(tmp_path / "report.html"))
-    address = (tmp_path / "report.html").as_uri()
+    address = exported(tmp_path, small_run, other_run)
     options = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
     for view in ("ask?relation=P17&subject=__proto__", "facts", "compare", "map"):
         page = open_page(f"{address}#{view}", **options)
@@ -402,8 +401,7 @@ def test_a_file_without_a_model_says_so(small_run: Path, tmp_path: Path, open_pa
     own = Manifest(command="tune", state="finished", method="pt2", model="/m/bert")
     own = own.model_copy(update={"records": (Record(metric="f1", value=91.5, split="test"),)})
     Folder(tmp_path / "names").write(MANIFEST, own.to_json())
-    library = Library([str(small_run), str(tmp_path / "names")])
-    address = write_export(library, str(tmp_path / "report.html")).as_uri()
+    address = exported(tmp_path, small_run, tmp_path / "names")
     page = open_page(address + "#tasks")
     assert "test f1\t91.50" in page.inner_text("main")
     page = open_page(address + "#ask?relation=P17&subject=Nobody")

@@ -18,8 +18,9 @@ from symprompt.page.data import Library, curves, pack_facts, read_progress
 from symprompt.page.export import join_modules, make_file, write_export
 from symprompt.probing.results import load_asked, load_combination
 from symprompt.report.tables import load_scores
-from symprompt.runs.folder import CONFIG, MANIFEST, PROGRESS, Folder, Manifest
+from symprompt.runs.folder import MANIFEST, PROGRESS, Folder, Manifest
 from tiny.big import CANDIDATES, FACTS, FEW, write_big_run
+from tiny.runs import begun_run
 
 
 def unpack(whole: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -184,9 +185,7 @@ def test_a_run_that_was_made_again_is_read_again(small_run: Path, tmp_path: Path
 
 
 def test_progress_of_a_run_in_training(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "run")
-    folder.write(CONFIG, b"")
-    folder.write(MANIFEST, Manifest(command="train").to_json())
+    folder = begun_run(tmp_path / "run")
     assert read_progress(folder) == {
         "state": "begun",
         "done": 0,

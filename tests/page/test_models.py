@@ -21,20 +21,8 @@ from symprompt.page.models import (
 from symprompt.probing.ask import Run
 from symprompt.tasks.predict import TaskRun
 from tiny.labelled import write_toy
-from tiny.models import make_facts, run_config
-from tiny.runs import write_csv
 from tiny.tasks import run_toy
 from tiny.text import write_text
-
-
-@pytest.fixture(scope="module")
-def spe(family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of SPE on a tiny BERT."""
-    folder = tmp_path_factory.mktemp("asked")
-    data = write_csv(make_facts(), folder / "facts.csv")
-    place = {"model": str(family_folder("bert")), "data": str(data), "out": str(folder / "spe")}
-    symprompt.train(run_config(**place, method={"name": "spe", "k": 8, "weight": 2.0}))
-    return folder / "spe"
 
 
 def test_a_run_answers_as_it_does_to_ask(spe: Path) -> None:

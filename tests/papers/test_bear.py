@@ -62,7 +62,7 @@ def plan(
     )
     found = make_bear_plan(settings)
     found.begin()
-    assert not run_jobs(found.jobs, InlineExecutor()).failed
+    assert not run_jobs(found, InlineExecutor()).failed
     return found
 
 

@@ -17,26 +17,15 @@ from symprompt.cluster.machine import Jobs, Machine
 from symprompt.files import stream as streaming
 from symprompt.files.reading import TEXT_TABLES
 from symprompt.papers import shards
-from symprompt.papers.shards import AskShard, PredictShard, ask_shards, predict_shards
+from symprompt.papers.shards import AskShard, PredictShard, ShardedFile
 from symprompt.probing.results import load_facts
-from symprompt.tasks.config import TuneConfig, load_tune_config
 from symprompt.tasks.predict import TaskRun
 from tiny.labelled import write_toy
 from tiny.models import make_facts, run_config
 from tiny.runs import SEPARATE, Call, InlineExecutor, write_csv
+from tiny.tasks import run_toy
 
 BLOCK = 8
-TUNED = """
-method = "pt2"
-[task]
-kind = "sequence"
-max_length = 32
-stride = 4
-[prefix]
-length = 3
-[learning]
-epochs = 1
-"""
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +94,7 @@ def test_answers_are_the_same_to_the_byte_however_the_file_is_cut(
     whole, out = tmp_path / f"whole.{ending}", tmp_path / f"out.{ending}"
     once = ask_file(run, file, whole, top=3, device="cpu")
     config = AskShard(**shard_of(run, file, out, top=3))
-    done = ask_shards(config, Jobs(jobs=4), executor=InlineExecutor())
+    done, _ = ShardedFile(config, Jobs(jobs=4)).make(executor=InlineExecutor())
     assert out.read_bytes() == whole.read_bytes()
     assert Path(done.bad_file).read_bytes() == Path(once.bad_file).read_bytes()
     assert (done.rows, done.bad, done.resumed) == (once.rows, once.bad, 0)
@@ -125,29 +114,31 @@ def test_a_broken_run_goes_on_and_other_settings_are_refused(
     shutil.copy(file, copy)
     config = shard_of(run, copy, out, top=3)
     with pytest.raises(KeyboardInterrupt):
-        ask_shards(AskShard(**config), Jobs(), executor=Stopping(3))
+        ShardedFile(AskShard(**config), Jobs()).make(executor=Stopping(3))
     assert not out.exists()
     with pytest.raises(SympromptError, match=r"begun with other settings \(top\)"):
-        ask_shards(AskShard(**config | {"top": 2}), Jobs(), executor=InlineExecutor())
+        ShardedFile(AskShard(**config | {"top": 2}), Jobs()).make(executor=InlineExecutor())
     with pytest.raises(SympromptError, match="begun with several jobs"):
         ask_file(run, copy, out, top=3)
     # A line of what is still to be asked is another one of the same length.
     rows = copy.read_bytes()
     copy.write_bytes(rows.replace(rows[-30:-20], b"x" * 10))
     with pytest.raises(SympromptError, match="not what it was when its first"):
-        ask_shards(AskShard(**config), Jobs(), executor=InlineExecutor())
+        ShardedFile(AskShard(**config), Jobs()).make(executor=InlineExecutor())
     copy.write_bytes(rows)
-    done = ask_shards(AskShard(**config), Jobs(), executor=InlineExecutor())
+    done, _ = ShardedFile(AskShard(**config), Jobs()).make(executor=InlineExecutor())
     assert 0 < done.resumed < done.rows
     ask_file(run, file, tmp_path / "whole.jsonl", top=3)
     assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     with pytest.raises(SympromptError, match="exists; choose another --out"):
-        ask_shards(AskShard(**config), Jobs(), executor=InlineExecutor())
+        ShardedFile(AskShard(**config), Jobs()).make(executor=InlineExecutor())
     assert not streaming.shards_of(out).exists()
     (tmp_path / "out.jsonl.part").write_text("of a run in one go")
     with pytest.raises(SympromptError, match="begun without --jobs and --on"):
-        ask_shards(AskShard(**config), Jobs(), executor=InlineExecutor())
-    again = ask_shards(AskShard(**config), Jobs(), overwrite=True, executor=InlineExecutor())
+        ShardedFile(AskShard(**config), Jobs()).make(executor=InlineExecutor())
+    again, _ = ShardedFile(AskShard(**config), Jobs()).make(
+        overwrite=True, executor=InlineExecutor()
+    )
     assert again.resumed == 0
     assert not (tmp_path / "out.jsonl.part").exists()
 
@@ -160,11 +151,11 @@ def test_an_empty_file_and_a_shard_that_fails_are_told(
     empty.write_text("relation,subject\n")
     out = tmp_path / "out.jsonl"
     with pytest.raises(SympromptError, match="is empty"):
-        ask_shards(AskShard(**shard_of(run, empty, out)), Jobs(), executor=InlineExecutor())
+        ShardedFile(AskShard(**shard_of(run, empty, out)), Jobs()).make(executor=InlineExecutor())
     assert [path.name for path in tmp_path.iterdir()] == ["empty.csv"]
     config = AskShard(**shard_of(run, file, out, model=str(tmp_path / "moved")))
     with pytest.raises(SympromptError, match=r"shard 000001 of .* failed: .*moved.*goes on"):
-        ask_shards(config, Jobs(), executor=InlineExecutor())
+        ShardedFile(config, Jobs()).make(executor=InlineExecutor())
 
 
 def test_the_command_asks_by_jobs(
@@ -180,14 +171,12 @@ def test_the_command_asks_by_jobs(
     monkeypatch.setattr(shards, "make_executor", make_executor)
     words = ["ask", run.folder.path, "--file", file, "--top", 3, "--device", "cpu"]
     for name, own in {"one": [], "two": ["--jobs", 2, "--threads", 1]}.items():
-        code, said, error = call(*words, "--out", tmp_path / f"{name}.jsonl", *own)
-        assert code == 0, error
+        said = call(*words, "--out", tmp_path / f"{name}.jsonl", *own).done
         assert "questions in " in said
     assert seen == [(Machine(jobs=2, threads=1, devices=("cpu",)), "symprompt.papers.worker")]
     assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
     out = tmp_path / "three.jsonl"
-    code, said, _ = call(*words, "--out", out, "--dry-run")
-    assert code == 0
+    said = call(*words, "--out", out, "--dry-run").done
     assert "0 done:" in said
     assert "no estimate: no shard is done." in said
     assert not streaming.shards_of(out).exists()
@@ -210,18 +199,9 @@ def tuned(
 ) -> tuple[TaskRun, Path]:
     """A finished run on classes of texts, and its test examples."""
     folder = tmp_path_factory.mktemp("tuned")
-    write_toy(folder / "data", "sequence")
-    (folder / "toy.toml").write_text(TUNED)
-    config = symprompt.config.override(
-        load_tune_config(str(folder / "toy.toml")),
-        model=str(family_folder("bert")),
-        data=str(folder / "data"),
-        out=str(folder / "run"),
-        device="cpu",
-    )
-    assert isinstance(config, TuneConfig)
-    symprompt.tune(config)
-    return TaskRun.load(folder / "run"), folder / "data/test.jsonl"
+    data = write_toy(folder / "data", "sequence")
+    run = run_toy(data, family_folder("bert"), folder / "run", "sequence", learning__epochs=1)
+    return run, data / "test.jsonl"
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -241,7 +221,7 @@ def test_predictions_and_figures_are_those_of_one_go(
     )
     config = PredictShard(**shard_of(run, mixed, tmp_path / "out.csv", probabilities=True))
     executor: Executor = InlineExecutor()
-    done, outcome = predict_shards(config, Jobs(jobs=3), executor=executor)
+    done, outcome = ShardedFile(config, Jobs(jobs=3)).make(executor=executor)
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert (done.rows, done.bad, done.tally) == (once.rows, 1, once.tally)
     assert outcome.metrics == found.metrics

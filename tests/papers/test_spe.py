@@ -13,6 +13,7 @@ from statistics import median
 import numpy as np
 import pytest
 
+import symprompt
 from symprompt.errors import RunError
 from symprompt.papers.fact_jobs import PARAPHRASES, list_rows, make_fact_plan
 from symprompt.papers.jobs import Outcome, Plan, run_jobs
@@ -38,7 +39,8 @@ from symprompt.report.records import load_results
 from symprompt.report.tables import load_scores
 from symprompt.runs.folder import MANIFEST, Folder
 from symprompt.runs.statistics import OVER_RELATIONS, paired_bootstrap
-from tiny.runs import InlineExecutor, make_lama, write_lama
+from tiny.models import make_facts, run_config
+from tiny.runs import InlineExecutor, make_lama, write_csv, write_lama
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def plan(
     )
     found = make_fact_plan(settings)
     found.begin()
-    assert not run_jobs(found.jobs, InlineExecutor()).failed
+    assert not run_jobs(found, InlineExecutor()).failed
     return found
 
 
@@ -88,7 +90,11 @@ def test_a_group_holds_the_ranks_of_every_seed(loaded: Loaded, spe: Group) -> No
 def test_differences_are_those_of_the_paired_bootstrap(loaded: Loaded, spe: Group) -> None:
     base = loaded.groups["toy", "lama-ptuning"]
     wanted = paired_bootstrap(base.rank, spe.rank, base.relation, draws=40)
-    found = [one for one in measure_groups(loaded, 40) if one.versus and one.label == spe.label]
+    found = [
+        one
+        for one in measure_groups(loaded, loaded.rows).values()
+        if one.versus and one.label == spe.label
+    ]
     assert {one.versus for one in found} == {base.label}
     for one in found:
         change = wanted[one.settings["mean"]][one.metric]
@@ -105,8 +111,8 @@ def test_pools_re_rank_the_stored_candidates(loaded: Loaded, spe: Group) -> None
     ]
     assert means[1].p1 == pytest.approx(100 * np.mean(groups))
     curve = pool_curve(spe, means)
-    assert curve.k == tuple(range(1, 21))
-    assert curve.values["MRR"][14] == pytest.approx(means[15].mrr)
+    assert curve.means is means
+    assert curve.forward.p1 == means[1].p1
 
 
 def test_the_larger_pool_takes_the_weight_of_the_run_itself(loaded: Loaded, spe: Group) -> None:
@@ -131,25 +137,32 @@ def test_the_larger_pool_takes_the_weight_of_the_run_itself(loaded: Loaded, spe:
     assert pool_means(loaded)["toy"][20].p1 == pytest.approx(100 * np.mean(by_relation))
 
 
-def test_examples_are_the_facts_that_moved_most(spe: Group) -> None:
-    predictions = load_asked(Folder(spe.paths[0]), "test").predictions
-    facts = load_asked(Folder(spe.paths[0]), "test").facts()
-    before = load_scores(spe.paths[0], forward=True).rank
-    after = load_scores(spe.paths[0]).rank
-    clean = ~predictions.known.any(1)
-    found = find_examples(spe.paths[0])
-    for sign in (1, -1):
+def test_examples_are_the_facts_that_moved_most(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    # A weight and a K so large that asking back changes the order.
+    place = {"model": str(family_folder("bert")), "out": str(tmp_path / "run")}
+    data = str(write_csv(make_facts(), tmp_path / "facts.csv"))
+    method = {"name": "spe", "k": 40, "weight": 5.0}
+    folder = symprompt.train(run_config(**place, data=data, method=method)).folder
+    asked, path = load_asked(folder, "test"), str(folder.path)
+    before, after = load_scores(path, forward=True).rank, load_scores(path).rank
+    clean = ~asked.predictions.known.any(1)
+    found = find_examples(path)
+    assert found
+    for sign, count in ((1, 6), (-1, 3)):
         most: dict[str, float] = {}
-        for row, fact in enumerate(facts):
+        for row, fact in enumerate(asked.facts()):
             moved = sign * (before[row] - after[row])
             if clean[row] and moved > 0:
                 most[fact.relation] = max(moved, most.get(fact.relation, 0.0))
-        shown = {
-            e.relation: sign * (e.before - e.after)
-            for e in found
-            if sign * (e.before - e.after) > 0
-        }
-        assert shown == (most if sign > 0 else dict(sorted(most.items(), key=lambda x: -x[1])[:3]))
+        shown = [(e.relation, sign * (e.before - e.after)) for e in found]
+        wanted = sorted(most.items(), key=lambda own: -own[1])[:count]
+        assert [own for own in shown if own[1] > 0] == wanted
+    for one in found:
+        (row,) = (at for at, key in enumerate(asked.keys()) if key[1] == one.subject)
+        assert one.forward == tuple(asked.candidates()[row][:5])
+        assert (one.before, one.after) == (before[row], after[row])
 
 
 def test_frequency_bins_count_every_fact_once(loaded: Loaded) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from symprompt.errors import ConfigError, DataError, RunError, SympromptError
-from symprompt.papers import worker
+from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.papers.jobs import load_metrics, run_jobs
 from symprompt.papers.settings import V2_TASKS, TaskSettings
 from symprompt.papers.task_jobs import VERBALIZED, make_task_plan, task_recipe
-from symprompt.tasks.config import PatternRunConfig, TuneConfig, load_pattern_config
+from symprompt.tasks.config import PatternRunConfig, load_pattern_config
 from symprompt.tasks.patterns.pattern import TASKS
 from tiny.labelled import write_labelled, write_long_model
 from tiny.runs import InlineExecutor
@@ -144,13 +143,13 @@ def test_done_runs_are_skipped_and_seeds_may_be_added(settings: TaskSettings) ->
     own = replace(settings, tasks=("rte",), methods=chosen, seeds=(1,))
     plan = make_task_plan(own)
     plan.begin()
-    first = run_jobs(plan.jobs, InlineExecutor())
+    first = run_jobs(plan, InlineExecutor())
     assert set(first.made) == {"toy/rte-pt2-1", "toy/rte-pt2-verbalizer", "toy/rte-verbalizer"}
     assert not first.failed
-    again = run_jobs(make_task_plan(own).jobs, InlineExecutor())
+    again = run_jobs(make_task_plan(own), InlineExecutor())
     assert set(again.skipped) == set(first.made)
     assert not again.made
-    more = run_jobs(make_task_plan(replace(own, seeds=(1, 2))).jobs, InlineExecutor())
+    more = run_jobs(make_task_plan(replace(own, seeds=(1, 2))), InlineExecutor())
     assert set(more.made) == {"toy/rte-pt2-2", "toy/rte-pt2-verbalizer", "toy/rte-verbalizer"}
     assert more.skipped == ("toy/rte-pt2-1",)
     (job,) = [job for job in plan.jobs if job.row == "verbalizer"]
@@ -175,23 +174,6 @@ def test_words_and_a_head_are_trained_alike() -> None:
             else:
                 assert not words.pattern.train_model
                 assert f"<{like.prefix.length}>" in words.pattern.template
-
-
-def test_a_run_that_fails_does_not_stop_the_others(
-    settings: TaskSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = worker.tune
-
-    def broken(config: TuneConfig, **options: Any) -> Any:
-        if config.method == "pt":
-            raise SympromptError("the loss is not finite.")
-        return real(config, **options)
-
-    monkeypatch.setattr(worker, "tune", broken)
-    own = replace(settings, tasks=("rte",), methods=("pt", "pt2"), seeds=(1,))
-    outcome = run_jobs(make_task_plan(own).jobs, InlineExecutor())
-    assert set(outcome.made) == {"toy/rte-pt2-1"}
-    assert outcome.failed == {"toy/rte-pt-1": "the loss is not finite."}
 
 
 def test_a_folder_made_otherwise_is_refused(settings: TaskSettings) -> None:

@@ -36,16 +36,12 @@ NOT_MEASURED = "not measured"
 SIZES = {"large": 2_000_000_000, "small": 30_000_000}
 
 
-def metrics(**values: float) -> dict[str, float]:
-    return values
-
-
 def entry(
     task: str, method: str, *, model: str = "ours", split: str = "dev", **changes: Any
 ) -> list[Record]:
     """Return the records of two seeds, half a percent below and above each value."""
     own = {"data": task, "method": method, "model": model, "split": split, "command": "tune"}
-    figures = changes.pop("metrics", metrics(accuracy=50.0))
+    figures = changes.pop("metrics", {"accuracy": 50.0})
     return [
         Record(metric=name, value=value + shift, seeds=(seed,), **own, **changes)
         for name, value in figures.items()
@@ -56,7 +52,7 @@ def entry(
 def pattern(
     task: str, method: str, value: float, *, name: str = "", dev: float = 0.0, **changes: Any
 ) -> list[Record]:
-    figures = changes.pop("metrics", metrics(accuracy=value))
+    figures = changes.pop("metrics", {"accuracy": value})
     figures |= {"dev accuracy": dev or value - 1}
     settings = {"settings": {"pattern": name}} if name else {}
     return entry(task, method, metrics=figures, **({"split": FEW} | settings | changes))
@@ -71,7 +67,8 @@ def stored(folder: Path, entries: Sequence[list[Record]], name: str = "results")
 
 
 def load(folder: Path, *entries: list[Record]) -> Entries:
-    return load_results([stored(folder, entries)])
+    worded = all(own[0].split in (FEW, FULL) for own in entries)
+    return load_results([stored(folder, entries)], "ptuning" if worded else "ptuning-v2")
 
 
 def row(grids: Sequence[Grid], name: str) -> tuple[str, ...]:
@@ -90,11 +87,11 @@ def test_v2_tables_have_ours_and_the_papers_figures_apart(tmp_path: Path) -> Non
     found = load(
         tmp_path,
         entry("rte", "pt2"),
-        entry("conll2003", "mpt2", metrics=metrics(f1=80.0), split="test"),
-        entry("squad", "ft", metrics=metrics(exact=60.0, f1=70.0)),
-        entry("conll05", "pt", metrics=metrics(f1=40.0), split="test"),
-        entry("conll05", "pt", metrics=metrics(f1=30.0), split="test-brown"),
-        entry("propbank-ewt", "lora", metrics=metrics(f1=20.0), split="test"),
+        entry("conll2003", "mpt2", metrics={"f1": 80.0}, split="test"),
+        entry("squad", "ft", metrics={"exact": 60.0, "f1": 70.0}),
+        entry("conll05", "pt", metrics={"f1": 40.0}, split="test"),
+        entry("conll05", "pt", metrics={"f1": 30.0}, split="test-brown"),
+        entry("propbank-ewt", "lora", metrics={"f1": 20.0}, split="test"),
     )
     grids = [grid for section in v2_sections(found) for grid in section.grids]
     assert row(grids, "RTE: PT-2") == ("50.00 ± 0.71", "78.3", "88.4", "90.3", "93.1")
@@ -120,13 +117,13 @@ def test_the_ablations_set_two_rows_side_by_side(tmp_path: Path) -> None:
     found = load(
         tmp_path,
         entry("rte", "pt2"),
-        entry("rte", "pt", metrics=metrics(accuracy=45.0)),
-        entry("rte", "pt2", settings={"prefix.encoder": "mlp"}, metrics=metrics(accuracy=40.0)),
+        entry("rte", "pt", metrics={"accuracy": 45.0}),
+        entry("rte", "pt2", settings={"prefix.encoder": "mlp"}, metrics={"accuracy": 40.0}),
         # A search over settings is on another split, and in no table.
-        entry("rte", "pt2", settings={"prefix.length": 4}, metrics=metrics(accuracy=99.0)),
-        entry("rte", "verbalizer", split=FULL, metrics=metrics(accuracy=46.0)),
-        entry("rte", "pt2-verbalizer", split=FULL, metrics=metrics(accuracy=47.0)),
-        entry("boolq", "frozen", split=FULL, metrics=metrics(accuracy=48.0)),
+        entry("rte", "pt2", settings={"prefix.length": 4}, metrics={"accuracy": 99.0}),
+        entry("rte", "verbalizer", split=FULL, metrics={"accuracy": 46.0}),
+        entry("rte", "pt2-verbalizer", split=FULL, metrics={"accuracy": 47.0}),
+        entry("boolq", "frozen", split=FULL, metrics={"accuracy": 48.0}),
     )
     section = v2_sections(found)[-1]
     assert row(section.grids, "RTE: free (PT-2)") == ("50.00 ± 0.71",)
@@ -145,7 +142,7 @@ def test_ptuning_tables_have_ours_and_the_papers_figures_apart(tmp_path: Path) -
         tmp_path,
         pattern("rte", "ptuning", 60.0, split=FULL),
         pattern("rte", "ptuning", 55.0),
-        pattern("cb", "mp", 52.0, metrics=metrics(accuracy=52.0, macro_f1=33.0)),
+        pattern("cb", "mp", 52.0, metrics={"accuracy": 52.0, "macro_f1": 33.0}),
         pattern("rte", "table6", 51.0, name="named"),
     )
     full, few, patterns = ptuning_sections(found)
@@ -256,14 +253,12 @@ def test_pages_say_which_columns_are_published(tmp_path: Path) -> None:
 def test_stored_results_that_do_not_serve_are_refused(tmp_path: Path) -> None:
     one = stored(tmp_path, [entry("rte", "ft")])
     with pytest.raises(ConfigError, match=r"both have results of ft on rte with the model ours"):
-        load_results([one, stored(tmp_path, [entry("rte", "ft")], "other")])
+        load_results([one, stored(tmp_path, [entry("rte", "ft")], "other")], "ptuning-v2")
     (tmp_path / "facts.json").write_text('{"a": {"metrics": {}}}')
-    with pytest.raises(RunError):
-        load_results([str(tmp_path / "facts.json")])
-    with pytest.raises(RunError, match="no results on labelled tasks"):
-        load_results([stored(tmp_path, [entry("rte", "pt2", settings={"a": 1})], "grid")])
-    with pytest.raises(RunError):
-        load_results([str(tmp_path / "nothing.json")])
+    stored(tmp_path, [entry("rte", "pt2", settings={"a": 1})], "grid")
+    for name in ("facts", "grid", "nothing"):
+        with pytest.raises(RunError):
+            load_results([str(tmp_path / f"{name}.json")], "ptuning-v2")
 
 
 def test_a_folder_of_results_gives_what_a_paper_shows(tmp_path: Path) -> None:

@@ -106,13 +106,19 @@ class Ended(BaseException):
     """The process would have ended here."""
 
 
-def test_errors_are_told_and_only_odd_ones_end_the_worker(
-    make: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would end the process raises instead."""
+
     def end(code: int) -> None:
         raise Ended(code)
 
     monkeypatch.setattr(worker.os, "_exit", end)
+
+
+def test_errors_are_told_and_only_odd_ones_end_the_worker(
+    make: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: None
+) -> None:
     told: Told = []
     inbox: queue.Queue[str] = queue.Queue()
     configs = [replace(make("bad"), data="/no/such"), make("odd"), make("full")]
@@ -123,30 +129,23 @@ def test_errors_are_told_and_only_odd_ones_end_the_worker(
         inbox.put(json.dumps(order))
     kinds: list[BaseException] = [RuntimeError("odd\nthing"), torch.OutOfMemoryError()]
 
-    def fail(*_: Any, **__: Any) -> None:
+    def train(config: RunConfig, **_: Any) -> Any:
+        if config.data == "/no/such":
+            return symprompt.train(config)
         raise kinds.pop(0)
 
     hand = Worker("cpu", told.append)
-    with monkeypatch.context() as patch:
-        patch.setattr(worker, "train", lambda config, **_: symprompt.train(config))
-        real = worker.train
-        patch.setattr(
-            worker, "train", lambda c, **o: real(c, **o) if c.data == "/no/such" else fail()
-        )
-        for _ in range(2):
-            with pytest.raises(Ended):
-                serve(hand, inbox)
+    monkeypatch.setattr(worker, "train", train)
+    for _ in range(2):
+        with pytest.raises(Ended):
+            serve(hand, inbox)
     assert [answer["job"] for answer in told if answer["kind"] == "failed"] == ["0", "1", "2"]
     assert "/no/such does not exist" in told[0]["note"]
     assert told[1]["note"] == "RuntimeError: odd"
     assert "not enough memory; raise --memory-gib" in told[2]["note"]
 
 
-def test_the_end_of_the_input_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    def end(code: int) -> None:
-        raise Ended(code)
-
-    monkeypatch.setattr(worker.os, "_exit", end)
+def test_the_end_of_the_input_ends_the_worker(ends: None) -> None:
     inbox: queue.Queue[str] = queue.Queue()
     with pytest.raises(Ended):
         worker.listen(io.StringIO("one\ntwo\n"), inbox)

@@ -179,7 +179,7 @@ def test_questions_and_tables_show_what_there_is(run: Run, tmp_path: Path) -> No
     for split in ("dev", "test"):
         name = f"predictions/{split}.safetensors"
         assert (again.folder.path / name).read_bytes() == (run.folder.path / name).read_bytes()
-    assert k_curve(run.folder).k == tuple(range(1, K + 1))
+    assert list(k_curve(run.folder).means) == list(range(1, K + 1))
     measure_coherency(run, device="cpu")
     for k in (1, 3, K):
         load_scores(str(run.folder.path), k=k)

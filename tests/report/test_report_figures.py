@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
 from symprompt import Answer, Run
-from symprompt.cli import main
 from symprompt.errors import RunError, SympromptError
 from symprompt.report import figures
 from symprompt.report.figures import Bar, KCurve, Panel, k_curve, method_bars, question_panels
 from symprompt.report.tables import comparison, load_scores
 from symprompt.runs.folder import Record
+from symprompt.runs.statistics import Summary
 
 BARS = [
     Bar(run, metric, value, value - 4, value + 3)
     for metric, first in (("P@1", 20.0), ("P@10", 60.0), ("MRR", 35.0))
     for run, value in (("manual prompts", first), ("P-tuning", first + 15), ("SPE", first + 16))
 ]
-CURVE = KCurve(
-    (1, 2, 3),
-    {"P@1": (40.0, 41.0, 41.5), "P@10": (70.0, 70.0, 70.0), "MRR": (50.0, 50.5, 50.75)},
-    {"P@1": 40.0, "P@10": 70.0, "MRR": 50.0},
-    (0.3, 0.3),
-)
+BEFORE = Summary(40.0, 70.0, 50.0)
+POOLS = {1: BEFORE, 2: Summary(41.0, 70.0, 50.5), 3: Summary(41.5, 70.0, 50.75)}
+CURVE = KCurve(POOLS, BEFORE, np.array([0.3, 0.3]))
 ANSWERS = [
     Answer("Lima", -1.5, -2.0, -2.5),
     Answer("Peru", -1.0, -6.0, -4.0),
@@ -52,16 +51,15 @@ def test_bars_are_the_comparisons_means_and_intervals(runs: dict[str, Run]) -> N
 def test_the_curve_is_what_the_table_says_for_every_k(runs: dict[str, Run]) -> None:
     path = str(runs["spe"].folder.path)
     curve = k_curve(runs["spe"].folder)
-    assert curve.k == tuple(range(1, 41))
-    assert curve.weights == (5.0, 5.0)
-    for k in curve.k:
+    assert list(curve.means) == list(range(1, 41))
+    assert curve.shown_weights == "5"
+    for k, found in curve.means.items():
         (row,) = comparison([load_scores(path, k=k)], draws=1).values["runs"]
         means = row["mean over relations"]
-        for name, metric in (("P@1", "p1"), ("P@10", "p10"), ("MRR", "mrr")):
-            assert curve.values[name][k - 1] == means[metric]["value"]
+        assert asdict(found) == {metric: own["value"] for metric, own in means.items()}
     # One candidate cannot change places with itself.
-    assert {name: values[0] for name, values in curve.values.items()} == curve.forward
-    assert len(set(curve.values["MRR"])) > 1
+    assert curve.means[1] == curve.forward
+    assert len({own.mrr for own in curve.means.values()}) > 1
     with pytest.raises(RunError, match="did not ask back"):
         k_curve(runs["ptuning"].folder)
 
@@ -158,12 +156,12 @@ def test_bins_without_facts_are_not_drawn() -> None:
 
 def test_the_lines_go_through_the_curve() -> None:
     figure = figures.draw_k_curve(CURVE, title="Curve", caption="About.")
-    for axes, (name, values) in zip(figure.axes, CURVE.values.items(), strict=True):
-        before = CURVE.forward[name]
-        assert axes.get_title() == f"{name}: {before:.1f} % to {values[-1]:.1f} %"
+    titles = ("P@1: 40.0 % to 41.5 %", "P@10: 70.0 % to 70.0 %", "MRR: 50.0 % to 50.8 %")
+    every = ([0.0, 1.0, 1.5], [0.0] * 3, [0.0, 0.5, 0.75])
+    for axes, title, gains in zip(figure.axes, titles, every, strict=True):
+        assert axes.get_title() == title
         line = axes.lines[1]
-        assert list(line.get_xdata()) == list(CURVE.k)  # type: ignore[arg-type]
-        gains = [value - before for value in values]
+        assert list(line.get_xdata()) == [1, 2, 3]  # type: ignore[arg-type]
         assert list(line.get_ydata()) == gains  # type: ignore[arg-type]
         # No axis is cut: zero is in it, and it is the same in every panel.
         low, high = axes.get_ylim()
@@ -261,21 +259,3 @@ def test_senses_stand_beside_the_most_frequent_one() -> None:
     assert list(baseline.get_xdata()) == [68.0, 68.0, 61.0]
     assert list(nearest.get_xdata()) == [70.0, 71.5, 60.0]
     assert axes.get_yticklabels()[0].get_text() == "one (1,200)"
-
-
-def test_similarity_draws_its_cosines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    picture = tmp_path / "cosines.png"
-    main(["similarity", "the [die] is cast", "they [die] young", "--figure", str(picture)])
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "occurrence" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("command", [["similarity", "a [b]", "[c] d"], ["senses", "evaluate", "s"]])
-def test_a_figure_that_of_no_known_kind_is_refused_before_the_work(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    extra = ["--data", "nowhere"] if command[0] == "senses" else []
-    with pytest.raises(SystemExit) as ended:
-        main([*command, *extra, "--figure", "picture.gif"])
-    assert ended.value.code == 2
-    assert "ends in .png, .svg, .pdf" in capsys.readouterr().err

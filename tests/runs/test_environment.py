@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from symprompt.errors import ConfigError
-from symprompt.files.progress import silent
 from symprompt.runs.environment import (
     DTYPES,
     choose_device,
@@ -81,7 +80,3 @@ def test_environment_names_versions_and_device() -> None:
     assert found["device"] == "cpu"
     assert found["torch"] == torch.__version__
     assert all(isinstance(value, str) and value for value in found.values())
-
-
-def test_silent_takes_progress() -> None:
-    silent("stage", 1, 2, "")

@@ -20,7 +20,7 @@ import pytest
 
 from symprompt import cli
 from symprompt.runs.folder import MANIFEST, Folder
-from tiny.runs import accept_files, other_model, unfinish
+from tiny.runs import Said, accept_files, other_model, unfinish
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 from flows import FLOWS, Inputs
@@ -53,15 +53,15 @@ CHANGED = {
 }
 
 
-def call(*words: str) -> tuple[int, str, str]:
-    """Run the command line; return its end and what it printed."""
-    out, err = io.StringIO(), io.StringIO()
+def call(*words: str) -> Said:
+    """Run the command line, also where a fixture of the module does."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
     try:
         with redirect_stdout(out), redirect_stderr(err):
             cli.main(list(words))
     except SystemExit as end:
-        return int(end.code or 0), out.getvalue(), err.getvalue()
-    return 0, out.getvalue(), err.getvalue()
+        code = int(end.code or 0)
+    return Said(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,7 @@ def runs(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         words = [inputs.fill(word) for word in FLOWS[flow].commands[0]]
         number = words.index("--out") + 1
         words[number] = str(place / command)
-        code, _, err = call(*words)
-        assert code == 0, err
+        assert call(*words).done
         found[command] = Made(tuple(words), place / command)
     return found
 
@@ -89,15 +88,6 @@ def copied(made: Made, tmp_path: Path) -> tuple[list[str], Path]:
     shutil.copytree(made.place, tmp_path / "run")
     words = [str(tmp_path / "run") if word == str(made.place) else word for word in made.words]
     return words, tmp_path / "run"
-
-
-def one_sentence(said: tuple[int, str, str]) -> str:
-    code, _, err = said
-    assert code == 2, said
-    *progress, last = err.splitlines()
-    assert last.startswith("symprompt: ")
-    assert not any(line.startswith(("symprompt: ", "Traceback")) for line in progress)
-    return last
 
 
 @pytest.mark.parametrize("command", NAMES)
@@ -130,13 +120,11 @@ def test_a_finished_run_is_left_as_it_is_and_another_is_refused(
 ) -> None:
     words, place = copied(runs[command], tmp_path)
     before = {path: path.stat().st_mtime_ns for path in place.rglob("*.safetensors")}
-    code, _, err = call(*words)
-    assert code == 0, err
+    assert call(*words).done
     after = {path: path.stat().st_mtime_ns for path in place.rglob("*.safetensors")}
     if command != "senses":  # made anew from stored vectors, which takes no time
         assert after == before
-    message = one_sentence(call(*words, *CHANGED[command]))
-    assert str(place) in message
+    assert str(place) in call(*words, *CHANGED[command]).refusal
 
 
 @pytest.mark.parametrize("command", ["train", "tune", "patterns", "embed", "senses"])
@@ -154,7 +142,7 @@ def test_another_model_is_refused(
     shutil.rmtree(tmp_path / "model")
     other_model(model, tmp_path / "model")
     resume = ["--resume"] if config.exists() else []
-    assert "other" in one_sentence(call(*words, *resume))
+    assert "other" in call(*words, *resume).refusal
 
 
 @pytest.mark.parametrize("command", NAMES)
@@ -164,9 +152,9 @@ def test_a_damaged_manifest_is_one_sentence(
     _, place = copied(runs[command], tmp_path)
     for content in ("", "[]", '{"command": 7}'):
         (place / MANIFEST).write_text(content)
-        assert str(place / MANIFEST) in one_sentence(call("table", str(place)))
+        assert str(place / MANIFEST) in call("table", str(place)).refusal
     (place / MANIFEST).unlink()
-    assert "run" in one_sentence(call("table", str(place)))
+    assert "run" in call("table", str(place)).refusal
 
 
 def elsewhere(made: Made, place: Path) -> list[str]:
@@ -183,8 +171,7 @@ def test_what_a_kill_in_the_first_write_leaves_is_no_obstacle(
     (tmp_path / "run" / f"{MANIFEST}.0a1b2c3d.part").write_bytes(b"{")
     if command == "pretrain":
         shutil.rmtree(tmp_path / "run")
-    code, _, err = call(*words)
-    assert code == 0, err
+    assert call(*words).done
     assert Folder(tmp_path / "run").finished
 
 
@@ -195,14 +182,12 @@ def test_a_read_only_place_is_one_sentence(
 ) -> None:
     words = elsewhere(runs[command], tmp_path / "fixed/run")
     (tmp_path / "fixed").mkdir(mode=0o500)
-    assert "cannot write" in one_sentence(call(*words))
+    assert "cannot write" in call(*words).refusal
 
 
 def test_tables_and_lists_read_runs_of_every_command(runs: dict[str, Made]) -> None:
     place = runs["train"].place.parent
-    code, said, err = call("runs", str(place), "--json")
-    assert code == 0, err
-    rows = {row["name"]: row for row in json.loads(said)}
+    rows = {row["name"]: row for row in json.loads(call("runs", str(place), "--json").done)}
     assert set(NAMES) <= set(rows)
     for command in NAMES:
         row = rows[command]
@@ -210,17 +195,13 @@ def test_tables_and_lists_read_runs_of_every_command(runs: dict[str, Made]) -> N
         assert row["state"] == "finished"
         assert row["figure"]
         assert row["bytes"] > 0
-    code, said, err = call("runs", str(place))
-    assert (code, "main figure" in said) == (0, True)
-    code, said, err = call("table", *(str(made.place) for made in runs.values()), "--json")
-    assert code == 0, err
-    assert {record["command"] for record in json.loads(said)["records"]} == {
+    assert "main figure" in call("runs", str(place)).done
+    places = [str(made.place) for made in runs.values()]
+    records = json.loads(call("table", *places, "--json").done)["records"]
+    assert {record["command"] for record in records} == {
         COMMANDS.get(command, command) for command in NAMES
     }
-    code, said, err = call(
-        "table", *(str(made.place) for made in runs.values()), "--format", "markdown"
-    )
-    assert code == 0, err
+    said = call("table", *places, "--format", "markdown").done
     assert all(text in said for text in ("P@1", "accuracy", "mlm loss", "words", "senses"))
 
 
@@ -334,10 +315,10 @@ def test_damaged_files_end_in_one_sentence(
                 accept_files(place)
             for words in readers:
                 said = call(*words)
-                assert said[0] == 0 or one_sentence(said), (words, path, name)
+                assert said.code == 0 or said.refusal, (words, path, name)
                 if name in ("empty", "binary", "cut", "deep") and path == place / MANIFEST:
-                    assert said[0] == 2, (words, name)
+                    assert said.code == 2, (words, name)
             if path.name == MANIFEST:
-                assert call("runs", str(tmp_path))[0] == 0, (path, name)
+                assert call("runs", str(tmp_path)).code == 0, (path, name)
         path.write_bytes(whole)
         (place / MANIFEST).write_bytes(manifest)

@@ -19,7 +19,7 @@ from symprompt.facts import FactSet, Relation
 from symprompt.papers.jobs import Job
 from symprompt.papers.worker import Worker
 from symprompt.probing.config import RunConfig
-from symprompt.runs.folder import HISTORY, MANIFEST, Folder
+from symprompt.runs.folder import CONFIG, HISTORY, MANIFEST, Folder, Manifest
 from tiny.models import CITIES, COUNTRIES, facts_of, overlay, run_config
 
 
@@ -29,6 +29,22 @@ class Said(NamedTuple):
     code: int
     out: str
     err: str
+
+    @property
+    def done(self) -> str:
+        """What it printed, having come to its end."""
+        assert self.code == 0, self.err
+        return self.out
+
+    @property
+    def refusal(self) -> str:
+        """The one sentence of a user's mistake: exit code 2, and nothing after its progress."""
+        assert (self.code, self.out) == (2, ""), self
+        *progress, last = self.err.splitlines()
+        assert not any(line.startswith(("symprompt: ", "Traceback")) for line in progress)
+        assert last.startswith("symprompt: ")
+        assert last.endswith((".", "?"))
+        return last
 
 
 Call = Callable[..., Said]
@@ -120,6 +136,14 @@ def soft_config(folder: Path, **sections: Any) -> RunConfig:
         "dtype": "float64",
     }
     return run_config(**overlay(table, sections))
+
+
+def begun_run(path: Path) -> Folder:
+    """Write what a run has that is in training."""
+    folder = Folder(path)
+    folder.write(CONFIG, b"")
+    folder.write(MANIFEST, Manifest(command="train").to_json())
+    return folder
 
 
 def unfinish(path: str | Path) -> None:

@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -197,13 +197,13 @@ COMMANDS: dict[str, Command] = {
     "reproduce spe": Command(
         "make SPE's and P-tuning's tables of facts on your models",
         "symprompt.cli.paper_flags:ReproduceFlags",
-        "symprompt.cli.reproduce:run_spe",
+        "symprompt.cli.reproduce:run_facts",
         goes_on="by itself",
     ),
     "reproduce bear": Command(
         "make BEAR's table, and learned prompts beside it, on your models",
         "symprompt.cli.paper_flags:BearFlags",
-        "symprompt.cli.reproduce:run_bear",
+        "symprompt.cli.reproduce:run_facts",
         goes_on="by itself",
     ),
     "reproduce ptuning": Command(
@@ -282,34 +282,23 @@ def _run(words: list[str]) -> None:
     kinds = [load_attribute(kind) for kind in command.configs]
     given = parse(name, load_attribute(command.flags), words[len(name.split()) :], kinds)
     run = load_attribute(command.run)
-    named = _hub_names(given[0])
-    locate = load_attribute("symprompt.opening:locate_run") if named else None
     if "transformers" in sys.modules:
         load_attribute("symprompt.models.loading:silence_transformers")()
-    places = {name: str(locate(name)) for name in named} if locate else {}
-    run(*_with_places(given, places))
+    run(_located(given[0]), *given[1:])
 
 
-def _hub_names(flags: Any) -> list[str]:
-    """Return the runs among a command's flags that are named as on the hub."""
-    found: list[str] = []
+def _located(flags: Any) -> Any:
+    """Return a command's flags with run folders in the place of names of runs on the hub."""
+    changes = {}
     for key, field in flat_fields(type(flags)).items():
-        if RUN in field.metadata:
-            value = getattr(flags, key)
-            found += [value] if isinstance(value, str) else value
-    return [name for name in dict.fromkeys(found) if is_hub_name(name)]
-
-
-def _with_places(given: Sequence[Any], places: Mapping[str, str]) -> list[Any]:
-    """Return a command's flags and config with run folders in the place of their names."""
-    flags, changes = given[0], {}
-    for key, field in flat_fields(type(flags)).items():
-        if places and RUN in field.metadata:
-            value = getattr(flags, key)
-            one = isinstance(value, str)
-            listed = tuple(places.get(own, own) for own in ((value,) if one else value))
-            changes[key] = listed[0] if one else listed
-    return [replace(flags, **changes), *given[1:]]
+        given = getattr(flags, key) if RUN in field.metadata else ()
+        listed = (given,) if isinstance(given, str) else given
+        if any(map(is_hub_name, listed)):
+            locate = load_attribute("symprompt.opening:locate_run")
+            load_attribute("symprompt.models.loading:silence_transformers")()
+            found = tuple(str(locate(own)) if is_hub_name(own) else own for own in listed)
+            changes[key] = found[0] if isinstance(given, str) else found
+    return replace(flags, **changes)
 
 
 def _find(words: Sequence[str]) -> str | None:

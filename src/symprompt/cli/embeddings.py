@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from symprompt.cli.flags import EmbedFlags, IsotropyFlags, SimilarityFlags
-from symprompt.cli.output import print_json
+from symprompt.cli.output import draw_picture, give
 from symprompt.embeddings import (
     Choice,
     EmbeddingStore,
@@ -18,7 +18,6 @@ from symprompt.embeddings import (
 from symprompt.embeddings.isotropy import Standardiser, measure_model
 from symprompt.embeddings.similarity import Comparer, read_pairs, spearman
 from symprompt.errors import ConfigError, counted
-from symprompt.files.grid import Grid
 from symprompt.files.progress import show_progress
 from symprompt.models import SHIPPED, LanguageModel
 from symprompt.report.answers import (
@@ -28,20 +27,9 @@ from symprompt.report.answers import (
     pair_table,
     similarity_table,
 )
-from symprompt.report.figures import (
-    can_draw,
-    check_figure,
-    draw_cosines,
-    draw_isotropy,
-    save_figure,
-)
+from symprompt.report.figures import check_figure, draw_cosines, draw_isotropy, save_figure
 from symprompt.report.printing import show
 from symprompt.runs.folder import Folder
-
-if TYPE_CHECKING:
-    from rich.console import Group
-
-NO_PICTURE = "picture: none drawn, as matplotlib is not installed (pip install symprompt[report])."
 
 
 def run_embed(flags: EmbedFlags) -> None:
@@ -92,7 +80,7 @@ def run_similarity(flags: SimilarityFlags) -> None:
             values = comparer.pairs(pairs, tick).tolist()
         agree = spearman(values, pairs.scores) if pairs.scores else None
         found = {**asdict(pairs), "cosines": values, "spearman": agree}
-        _give(flags, found, pair_table(found, flags.top))
+        give(flags.json, found, pair_table(found, flags.top))
     elif flags.among:
         with show_progress() as tick:
             among = store or read_corpus(flags.among, "line")
@@ -101,14 +89,14 @@ def run_similarity(flags: SimilarityFlags) -> None:
             {"text": text, "nearest": [asdict(neighbour) for neighbour in own]}
             for text, own in zip(flags.texts, nearest, strict=True)
         ]
-        _give(flags, listed, *(neighbour_table(entry) for entry in listed))
+        give(flags.json, listed, *(neighbour_table(entry) for entry in listed))
     else:
         cosines = comparer.table(texts).tolist()
         kind = "text" if choice.of_texts else "word"
         if flags.figure:
             save_figure(draw_cosines(flags.texts, cosines, kind), Path(flags.figure))
         table = similarity_table(flags.texts, cosines, kind)
-        _give(flags, {"texts": flags.texts, "cosines": cosines}, table)
+        give(flags.json, {"texts": flags.texts, "cosines": cosines}, table)
 
 
 def _check_similarity(flags: SimilarityFlags) -> None:
@@ -129,15 +117,6 @@ def _check_similarity(flags: SimilarityFlags) -> None:
             raise ConfigError(message)
 
 
-def _give(flags: SimilarityFlags, plain: object, *tables: Grid | Group) -> None:
-    """Print what was found, as JSON or as tables."""
-    if flags.json:
-        print_json(plain)
-        return
-    for table in tables:
-        show(table)
-
-
 def run_isotropy(flags: IsotropyFlags) -> None:
     """Run ``symprompt isotropy TEXT --measure TEXT --out FOLDER``."""
     with show_progress() as tick:
@@ -152,17 +131,15 @@ def run_isotropy(flags: IsotropyFlags) -> None:
             seed=flags.seed,
             tick=tick,
         )
-    drawn = NO_PICTURE
-    if can_draw():
-        picture = Path(flags.out) / "isotropy.png"
-        save_figure(draw_isotropy(plain), picture)
-        drawn = f"picture: {picture}"
-    if flags.json:
-        print_json(plain)
-        return
-    show(isotropy_table(plain))
-    if plain["before"]:
-        show(frequency_table(plain))
-    show(drawn)
-    for layers, path in plain["standardisers"].items():
-        show(f"standardiser: {path} (symprompt similarity --layers {layers} --standardise ...)")
+    drawn = draw_picture(Path(flags.out) / "isotropy.png", lambda: draw_isotropy(plain))
+    give(
+        flags.json,
+        plain,
+        isotropy_table(plain),
+        *([frequency_table(plain)] if plain["before"] else []),
+        drawn,
+        *(
+            f"standardiser: {path} (symprompt similarity --layers {layers} --standardise ...)"
+            for layers, path in plain["standardisers"].items()
+        ),
+    )

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from symprompt.cli.flags import DataExportFlags, ExportFlags, ImportFlags, PushFlags, UpgradeFlags
-from symprompt.cli.output import print_json
-from symprompt.errors import ConfigError, RunError, counted, escape
+from symprompt.cli.output import give
+from symprompt.errors import ConfigError, RunError, counted
 from symprompt.files.parquet import require_pyarrow, write_parquet
 from symprompt.opening import export_run, export_tables, import_run, push_run, upgrade_run
 from symprompt.probing.prepare import load_config_facts
 from symprompt.runs.folder import MANIFEST, Folder
 from symprompt.runs.sharing import file_sizes
-from symprompt.tasks.predict import COMMAND, TaskRun
+from symprompt.tasks.predict import COMMAND
 
 
 def run_export(flags: ExportFlags) -> None:
@@ -26,17 +26,13 @@ def run_export(flags: ExportFlags) -> None:
             flags.run, flags.folder, to=flags.to, model=flags.model, device=flags.device
         )
     files = file_sizes(folder)
-    if flags.json:
-        print_json({"folder": str(folder), "files": files})
-        return
-    _list(files)
     hint = "" if flags.to == "parquet" else f"; {folder / 'README.md'} has a script that loads it"
-    print(f"folder: {folder}{hint}")
+    plain = {"folder": str(folder), "files": files}
+    give(flags.json, plain, *_listed(files), f"folder: {folder}{hint}")
 
 
-def _list(files: Mapping[str, int]) -> None:
-    for name, size in files.items():
-        print(f"{size:>12,}  {name}")
+def _listed(files: Mapping[str, int]) -> list[str]:
+    return [f"{size:>12,}  {name}" for name, size in files.items()]
 
 
 def run_push(flags: PushFlags) -> None:
@@ -52,28 +48,30 @@ def run_push(flags: PushFlags) -> None:
         model=flags.model,
         device=flags.device,
     )
-    if flags.json:
-        print_json(asdict(pushed))
-        return
-    _list(pushed.files)
-    print(f"{sum(pushed.files.values()):>12,}  bytes in {counted(len(pushed.files), 'file')}")
+    lines = _listed(pushed.files)
+    total = sum(pushed.files.values())
+    lines.append(f"{total:>12,}  bytes in {counted(len(pushed.files), 'file')}")
     if pushed.why_whole:
-        print(escape(f"the run itself, for symprompt alone: {pushed.why_whole}"))
+        lines.append(f"the run itself, for symprompt alone: {pushed.why_whole}")
     if pushed.model.startswith("./"):
-        print(
-            escape(
-                f"note: the run has its model from a folder, {pushed.model[2:]}; others give theirs"
-                " with --model, or push with --base NAME if the hub has it."
-            )
+        lines.append(
+            f"note: the run has its model from a folder, {pushed.model[2:]}; others give theirs"
+            " with --model, or push with --base NAME if the hub has it."
         )
     if flags.dry_run:
         seen = "its owner" if flags.private else "everybody"
-        print(f"nothing was sent; without --dry-run this goes to {pushed.name}, seen by {seen}")
-        return
-    print(f"pushed: {pushed.address}")
-    task = pushed.command == COMMAND
-    rest = "FILE" if task else "--relation NAME --subject TEXT"
-    print(f"ask it: symprompt {'predict' if task else 'ask'} {pushed.name} {rest}")
+        to = f"without --dry-run this goes to {pushed.name}, seen by {seen}"
+        lines.append(f"nothing was sent; {to}")
+    else:
+        lines += [f"pushed: {pushed.address}", _hint(pushed.command, pushed.name)]
+    give(flags.json, asdict(pushed), *lines)
+
+
+def _hint(command: str, run: object) -> str:
+    """Return how a run is used."""
+    if command == COMMAND:
+        return f"ask it: symprompt predict {run} FILE"
+    return f"ask it: symprompt ask {run} --relation NAME --subject TEXT"
 
 
 def run_data_export(flags: DataExportFlags) -> None:
@@ -88,20 +86,14 @@ def run_data_export(flags: DataExportFlags) -> None:
     columns = facts.to_columns()
     write_parquet(target, columns)
     found = {"file": str(target), "facts": len(columns["subject"]), "relations": len(facts.names)}
-    if flags.json:
-        print_json(found)
-    else:
-        print(f"{found['facts']:,} facts of {found['relations']} relations: {target}")
+    give(flags.json, found, f"{found['facts']:,} facts of {found['relations']} relations: {target}")
 
 
 def run_import(flags: ImportFlags) -> None:
     """Run ``symprompt import FOLDER --out RUN``."""
     run = import_run(flags.folder, flags.out, model=flags.model)
     print(f"run folder: {run.folder.path}")
-    if isinstance(run, TaskRun):
-        print(f"ask it: symprompt predict {run.folder.path} FILE")
-    else:
-        print(f"ask it: symprompt ask {run.folder.path} --relation NAME --subject TEXT")
+    print(_hint(run.folder.manifest.command, run.folder.path))
 
 
 def run_upgrade(flags: UpgradeFlags) -> None:
@@ -118,14 +110,10 @@ def run_upgrade(flags: UpgradeFlags) -> None:
             changed[str(folder.path)] = upgrade_run(folder.path, dry_run=flags.dry_run)
         else:
             unfinished.append(str(folder.path))
-    if flags.json:
-        print_json({"changed": changed, "unfinished": unfinished, "dry_run": flags.dry_run})
-        return
-    for name, told in changed.items():
-        for line in told:
-            print(f"{name}: {line}")
-    for name in unfinished:
-        print(f"{name}: left alone, as it is unfinished; --resume writes the present format")
+    lines = [f"{name}: {line}" for name, told in changed.items() for line in told]
+    left = "left alone, as it is unfinished; --resume writes the present format"
+    lines += [f"{name}: {left}" for name in unfinished]
     count = counted(sum(map(bool, changed.values())), "run")
     done = "would be converted" if flags.dry_run else "converted"
-    print(f"{count} {done}, {len(found)} looked at")
+    plain = {"changed": changed, "unfinished": unfinished, "dry_run": flags.dry_run}
+    give(flags.json, plain, *lines, f"{count} {done}, {len(found)} looked at")

@@ -17,22 +17,21 @@ from symprompt.cli.flags import (
     TrainFlags,
     VocabularyFlags,
 )
-from symprompt.cli.output import print_json, show_streamed
+from symprompt.cli.output import give
 from symprompt.cli.page import require_server, show_runs
-from symprompt.cluster.machine import Jobs
+from symprompt.cli.streams import stream_file
 from symprompt.errors import ConfigError
 from symprompt.facts import SPLITS, check, load_facts, load_subjects, uhn
 from symprompt.files.atomic import write_file
 from symprompt.files.progress import show_progress
 from symprompt.models import load_vocabulary
-from symprompt.papers.shards import AskShard, ask_shards, describe_shards, plan_asking
+from symprompt.papers.shards import AskShard
 from symprompt.probing.answer_tables import question_table
 from symprompt.probing.ask import Run, ask_template
 from symprompt.probing.coherency import measure_coherency
 from symprompt.probing.config import FactsConfig, MethodConfig, PromptConfig, RunConfig
 from symprompt.probing.demo import make_demo
 from symprompt.probing.inspect import describe_prompts
-from symprompt.probing.many import ask_file
 from symprompt.probing.prepare import (
     CAUSAL_TEMPLATE,
     drop_unusable,
@@ -60,9 +59,14 @@ def run_train(flags: TrainFlags, config: RunConfig) -> None:
     """Run ``symprompt train CONFIG [flags]``."""
     with show_progress() as tick:
         run = train(config, resume=flags.resume, tick=tick)
+    _tell(run)
+
+
+def _tell(run: Run, *others: str) -> None:
+    """Print what came of a run, and how it is compared with others."""
     show(run_summary(run.metrics))
     print(f"run folder: {run.folder.path}")
-    print(f"compare it: symprompt table {run.folder.path}")
+    print(f"compare it: symprompt table {' '.join([*others, str(run.folder.path)])}")
 
 
 def run_ask(flags: AskFlags) -> None:
@@ -104,10 +108,7 @@ def run_ask(flags: AskFlags) -> None:
             run = Run.load(flags.run)
             asked = run.ask_all(subjects, flags.relation, model=flags.model, **options)
     plain = [answers.to_dict() for answers in asked]
-    if flags.json:
-        print_json(plain if flags.file else plain[0])
-    else:
-        show(question_table(plain))
+    give(flags.json, plain if flags.file else plain[0], question_table(plain))
 
 
 def _ask_file(flags: AskFlags) -> None:
@@ -117,21 +118,9 @@ def _ask_file(flags: AskFlags) -> None:
             "--out writes a run's answers to the questions of a file; give a run and a --file, and "
             "leave --json out."
         )
-    names = ("relation", "want", "columns", "top", "model", "device")
-    options: Any = {name: getattr(flags, name) for name in names}
-    jobs = flags.as_given
-    if flags.dry_run:
-        config = AskShard(run=flags.run, file=flags.file, out=flags.out, **options)
-        show("\n".join(describe_shards(plan_asking(config, jobs or Jobs()))))
-        return
-    with show_progress() as tick:
-        if jobs is None:
-            options |= {"overwrite": flags.overwrite, "tick": tick}
-            asked = ask_file(Run.load(flags.run), flags.file, flags.out, **options)
-        else:
-            config = AskShard(run=flags.run, file=flags.file, out=flags.out, **options)
-            asked = ask_shards(config, jobs, overwrite=flags.overwrite, tick=tick)
-    show_streamed(asked, "question")
+    names = ("run", "file", "out", "relation", "want", "columns", "top", "model", "device")
+    config = AskShard(**{name: getattr(flags, name) for name in names})
+    stream_file(config, Run.load(flags.run), flags, "question")
 
 
 def run_rerank(flags: RerankFlags) -> None:
@@ -148,9 +137,7 @@ def run_rerank(flags: RerankFlags) -> None:
             max_tokens=flags.max_tokens,
             tick=tick,
         )
-    show(run_summary(run.metrics))
-    print(f"run folder: {run.folder.path}")
-    print(f"compare it: symprompt table {flags.run} {run.folder.path}")
+    _tell(run, flags.run)
 
 
 def run_coherency(flags: CoherencyFlags) -> None:
@@ -170,10 +157,7 @@ def run_coherency(flags: CoherencyFlags) -> None:
             )
     scores = [load_scores(path, split=flags.split, coherency=True) for path in flags.runs]
     found = comparison(scores, draws=flags.draws)
-    if flags.json:
-        print_json(found.values)
-    else:
-        show(found)
+    give(flags.json, found.values, found)
 
 
 def run_consistency(flags: ConsistencyFlags) -> None:
@@ -199,10 +183,7 @@ def run_consistency(flags: ConsistencyFlags) -> None:
         forward=flags.forward,
         draws=flags.draws,
     )
-    if flags.json:
-        print_json(found.values)
-    else:
-        show(found)
+    give(flags.json, found.values, found)
 
 
 def run_prompts(flags: PromptsFlags) -> None:
@@ -216,10 +197,7 @@ def run_prompts(flags: PromptsFlags) -> None:
         device=flags.device,
     )
     plain = [asdict(view) for view in views]
-    if flags.json:
-        print_json(plain)
-    else:
-        show(prompts_table(plain, flags.by))
+    give(flags.json, plain, prompts_table(plain, flags.by))
 
 
 def run_demo(flags: DemoFlags) -> None:
@@ -252,10 +230,7 @@ def run_check(flags: CheckFlags) -> None:
     elif flags.facts.uhn:
         facts = uhn(facts, ("test",))
     report = check(facts).to_dict() | {"skipped": facts.skipped, "unusable": unusable}
-    if flags.json:
-        print_json(report)
-    else:
-        show(check_table(report))
+    give(flags.json, report, check_table(report))
 
 
 def run_vocabulary(flags: VocabularyFlags) -> None:
@@ -266,9 +241,10 @@ def run_vocabulary(flags: VocabularyFlags) -> None:
     shared = share_vocabulary({name: load_vocabulary(name) for name in names}, facts)
     write_file(Path(flags.out), "".join(word + "\n" for word in shared.words).encode())
     report = asdict(shared)
-    if flags.json:
-        print_json(report | {"words": len(shared.words), "file": flags.out})
-        return
-    show(vocabulary_table(report))
-    print(f"word list: {flags.out}")
-    print(f"use it: symprompt train CONFIG --model MODEL --vocabulary {flags.out}")
+    give(
+        flags.json,
+        report | {"words": len(shared.words), "file": flags.out},
+        vocabulary_table(report),
+        f"word list: {flags.out}",
+        f"use it: symprompt train CONFIG --model MODEL --vocabulary {flags.out}",
+    )

@@ -67,6 +67,20 @@ class WordNet:
 
 
 @settings
+class SenseRules:
+    """How a sense is chosen."""
+
+    rule: Literal["nearest", "fitted"] = "fitted"
+    """nearest: the cosine alone (equation 11.9). fitted: how often a sense occurs counts too, as
+    fits held-out documents of the tagged text."""
+    coverage: Literal["seen", "relations"] = "seen"
+    """relations reaches senses without occurrences through WordNet; else the first sense is taken
+    for lemmas without any."""
+    discourse: bool = False
+    """Give a lemma one sense in each document, or text."""
+
+
+@settings
 class JsonFlag:
     """How to print."""
 
@@ -90,6 +104,16 @@ class ResumeFlag:
     """A TOML file, or the name of a config that ships."""
     resume: Common[bool] = False
     """Go on with an unfinished run; its results are those of an unbroken one."""
+
+
+@settings
+class StreamFlags(Jobs):
+    """How a file of any size is answered."""
+
+    overwrite: bool = False
+    """Write --out even if the file is there; start anew where a broken run had other settings."""
+    dry_run: bool = False
+    """With --out: print the shards that --jobs and --on would make, with times by those done."""
 
 
 # ------------------------------------------------------------------------------ commands
@@ -137,7 +161,7 @@ class TuneFlags(ResumeFlag):
 
 
 @settings
-class PredictFlags(Jobs, DeviceFlag, MovedModel, JsonFlag, MaxTokens):
+class PredictFlags(StreamFlags, DeviceFlag, MovedModel, JsonFlag, MaxTokens):
     """Predict for the examples of a file, or for texts, with what a run of tune has learned.
 
     Of a run through a pattern the seed that did best on dev answers.
@@ -159,16 +183,12 @@ class PredictFlags(Jobs, DeviceFlag, MovedModel, JsonFlag, MaxTokens):
     """File to write: .csv, .parquet (needs pyarrow), else JSON lines; without it the first
     predictions are shown. Tables and lines of text are streamed: any size, in constant memory, gone
     on with by the same command after a kill, bad rows listed by line in OUT.bad.jsonl."""
-    overwrite: bool = False
-    """Write --out even if the file is there; start anew where a broken run had other settings."""
-    dry_run: bool = False
-    """With --out: print the shards that --jobs and --on would make, with times by those done."""
     dtype: str = "auto"
     """auto (bfloat16 on CUDA, else float32), float32 or bfloat16."""
 
 
 @settings
-class AskFlags(Jobs, DeviceFlag, JsonFlag):
+class AskFlags(StreamFlags, DeviceFlag, JsonFlag):
     """Ask a finished run, or any model by a template, for the object of a subject or vice versa.
 
     Without a run: symprompt ask --model M --template "The capital of [X] is [Y] ." --subject France
@@ -209,10 +229,6 @@ class AskFlags(Jobs, DeviceFlag, JsonFlag):
     out: str = ""
     """Write the answers to --file's questions here: .jsonl (a line for each question), .csv or
     .parquet (a line for each answer; Parquet needs pyarrow)."""
-    overwrite: bool = False
-    """Write --out even if the file is there; start anew where a broken run had other settings."""
-    dry_run: bool = False
-    """With --out: print the shards that --jobs and --on would make, with times by those done."""
     top: Positive = 10
     """How many answers."""
     words: bool = False
@@ -693,7 +709,7 @@ class SensesTrainFlags(DeviceFlag, Model, WordNet):
 
 
 @settings
-class SensesEvaluateFlags(DeviceFlag, MovedModel, WordNet, JsonFlag):
+class SensesEvaluateFlags(DeviceFlag, MovedModel, WordNet, JsonFlag, SenseRules):
     """Score the five standard test sets by F1, against the most frequent sense of the same text."""
 
     senses: Positional[str]
@@ -702,14 +718,6 @@ class SensesEvaluateFlags(DeviceFlag, MovedModel, WordNet, JsonFlag):
     """Folder of the test sets: NAME/NAME.data.xml and NAME/NAME.gold.key.txt."""
     sets: Several[str] = ()
     """Only these sets, such as semeval2007 to choose settings on; empty takes those there."""
-    rule: Literal["nearest", "fitted"] = "fitted"
-    """nearest: the cosine alone (equation 11.9). fitted: how often a sense occurs counts too, as
-    fits held-out documents of the tagged text."""
-    coverage: Literal["seen", "relations"] = "seen"
-    """relations reaches senses without occurrences through WordNet; else the first sense is taken
-    for lemmas without any."""
-    discourse: bool = False
-    """Give a lemma one sense in each document."""
     out: str = ""
     """JSON file to write the scores to."""
     figure: str = ""
@@ -719,7 +727,7 @@ class SensesEvaluateFlags(DeviceFlag, MovedModel, WordNet, JsonFlag):
 
 
 @settings
-class SensesTagFlags(DeviceFlag, MovedModel, WordNet, JsonFlag):
+class SensesTagFlags(DeviceFlag, MovedModel, WordNet, JsonFlag, SenseRules):
     """Tag every content word of a text with its WordNet sense, gloss and confidence."""
 
     senses: Positional[str]
@@ -728,12 +736,6 @@ class SensesTagFlags(DeviceFlag, MovedModel, WordNet, JsonFlag):
     """The text; or, with --file, a file whose lines are texts."""
     file: bool = False
     """TEXT names a UTF-8 file, one text a line."""
-    rule: Literal["nearest", "fitted"] = "fitted"
-    """nearest: the cosine alone. fitted: how often a sense occurs counts too."""
-    coverage: Literal["seen", "relations"] = "seen"
-    """relations reaches senses without occurrences through WordNet."""
-    discourse: bool = False
-    """Give a word one sense in each text."""
 
 
 @settings

@@ -1,13 +1,18 @@
-"""What commands print for programs to read."""
+"""What commands print: for people, or as JSON for programs."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from symprompt.errors import counted, escape
-from symprompt.files.progress import duration
-from symprompt.files.stream import Streamed
+from symprompt.errors import escape
+from symprompt.report.printing import show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
 
 
 def print_json(value: Any) -> None:
@@ -15,11 +20,21 @@ def print_json(value: Any) -> None:
     print(escape(json.dumps(value, indent=1, ensure_ascii=False)))
 
 
-def show_streamed(done: Streamed, what: str) -> None:
-    """Print what came of a stream of questions or examples."""
-    new = done.rows - done.resumed
-    rate = f" ({new / done.seconds:,.1f}/s)" if done.seconds and new else ""
-    before = f", {done.resumed:,} of them by an earlier run" if done.resumed else ""
-    print(f"{counted(done.rows, what)} in {duration(done.seconds)}{rate}{before}: {done.out}")
-    if done.bad:
-        print(f"{counted(done.bad, 'row')} could not be used; lines and reasons: {done.bad_file}")
+def give(as_json: bool, plain: Any, *shown: RenderableType) -> None:
+    """Print what was found: as JSON, or as tables and lines."""
+    if as_json:
+        print_json(plain)
+        return
+    for part in shown:
+        show(part)
+
+
+def draw_picture(path: Path, draw: Callable[[], Figure]) -> str:
+    """Draw a picture where matplotlib is installed; return what is said of it."""
+    from symprompt.report.figures import can_draw, save_figure
+
+    if not can_draw():
+        return (
+            "picture: none drawn, as matplotlib is not installed (pip install symprompt[report])."
+        )
+    return f"picture: {save_figure(draw(), path)}"

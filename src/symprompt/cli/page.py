@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def show_runs(paths: Sequence[str], *, port: int = 0, browser: bool = True, **op
 
     models = Models(Library(paths), **options)
     _tell_broken(models.library)
-    serve(models, port=port, browser=browser, say=_say)
+    serve(models, port=port, browser=browser, say=partial(_say, "page"))
 
 
 def run_serve(flags: ServeFlags) -> None:
@@ -60,7 +61,7 @@ def run_serve(flags: ServeFlags) -> None:
     with show_progress() as tick:
         service = Service(flags.runs, model=flags.model, device=flags.device, tick=tick)
     limits = {name: getattr(flags, name) for name in ("batch", "waiting", "seconds", "rate")}
-    serve_runs(service, port=flags.port, token=token, say=_say_served, **limits)
+    serve_runs(service, port=flags.port, token=token, say=partial(_say, "serving"), **limits)
 
 
 def _stored_token(path: Path) -> str:
@@ -96,11 +97,6 @@ def _tell_broken(library: Library) -> None:
             print(escape(f"not shown: {own['error']}"))
 
 
-def _say(address: str) -> None:
-    print(f"page: {address}", flush=True)
+def _say(what: str, address: str) -> None:
+    print(f"{what}: {address}", flush=True)
     print("it is served to this machine alone; Ctrl-C ends it.", flush=True)
-
-
-def _say_served(address: str) -> None:
-    print(f"serving: {address}", flush=True)
-    print("to this machine alone; Ctrl-C ends it.", flush=True)

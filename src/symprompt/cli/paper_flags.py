@@ -7,7 +7,15 @@ from symprompt.papers.settings import BearSettings, FactSettings, SweepSettings,
 
 
 @settings
-class ReproduceFlags(FactSettings):
+class DryRun:
+    """Whether jobs are only listed."""
+
+    dry_run: Common[bool] = False
+    """Print the runs that would be made, with times and memory of finished ones like them; stop."""
+
+
+@settings
+class ReproduceFlags(DryRun, FactSettings):
     """Make every run behind SPE's and P-tuning's tables of facts, on your models, and the tables.
 
     Every method x model x seed, one worker process per device; then OUT/report.md, report.html,
@@ -17,12 +25,9 @@ class ReproduceFlags(FactSettings):
     their own.
     """
 
-    dry_run: Common[bool] = False
-    """Print the runs that would be made, with times and memory of finished ones like them; stop."""
-
 
 @settings
-class BearFlags(BearSettings):
+class BearFlags(DryRun, BearSettings):
     """Make BEAR's table on your models: whole sentences, P-tuning and SPE over its answer spaces.
 
     BEAR's protocol on all facts by each of the three templates, then on the test facts beside
@@ -32,12 +37,9 @@ class BearFlags(BearSettings):
     1. The figures of BEAR's authors stand in a column of their own.
     """
 
-    dry_run: Common[bool] = False
-    """Print the runs that would be made, with times and memory of finished ones like them; stop."""
-
 
 @settings
-class LabelledFlags(TaskOptions):
+class LabelledFlags(DryRun, TaskOptions):
     """Make every run behind a paper's tables of labelled tasks, on your models, and the tables.
 
     ptuning: P-tuning's Tables 3 to 6 and Figure 1, SuperGLUE through patterns. ptuning-v2: P-tuning
@@ -51,12 +53,10 @@ class LabelledFlags(TaskOptions):
     from_results: Common[Several[str]] = ()
     """Make the tables from these stored results instead of runs: JSON files, or folders of them,
     such as experiments/results."""
-    dry_run: Common[bool] = False
-    """Print the runs that would be made, with times and memory of finished ones like them; stop."""
 
 
 @settings
-class SweepFlags(SweepSettings):
+class SweepFlags(DryRun, SweepSettings):
     """Train a recipe over a grid of settings and seeds, and choose the best setting by dev.
 
     symprompt sweep rte-pt2 --data $RTE --grid learning.rate=1e-3,1e-2 --seeds 11 12 13 trains every
@@ -65,6 +65,3 @@ class SweepFlags(SweepSettings):
     tables. Stop it whenever you like: the same command goes on where it was. A run that fails is
     reported, the others go on, and the exit code is 1.
     """
-
-    dry_run: Common[bool] = False
-    """Print the runs that would be made, with times and memory of finished ones like them; stop."""

@@ -6,7 +6,7 @@ import inspect
 import shutil
 import textwrap
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -177,6 +177,17 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
         outer, _, inner = key.rpartition(".")
         (table.setdefault(outer, {}) if outer else table)[inner] = value
     return table
+
+
+def refuse_given(flags: Any, allowed: Set[str], why: str) -> None:
+    """Refuse flags that were given, but for some.
+
+    Raises:
+        ConfigError: naming the first of them.
+    """
+    for key, field in flat_fields(type(flags)).items():
+        if key not in allowed and getattr(flags, key) != field.get_default():
+            raise ConfigError(f"{flag_of(key)} {why}")
 
 
 _INDENT = 26

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from symprompt.cli.paper_flags import BearFlags, LabelledFlags, ReproduceFlags, SweepFlags
-from symprompt.errors import ConfigError
+from symprompt.cli.parsing import refuse_given
 from symprompt.files.progress import show_progress
 from symprompt.papers.report import (
     make_plan,
@@ -25,13 +25,8 @@ from symprompt.papers.sweep import make_sweep_plan, sweep
 from symprompt.report.printing import show
 
 
-def run_spe(flags: ReproduceFlags) -> None:
-    """Run ``symprompt reproduce spe --models A B --data FOLDER``."""
-    _run(flags, dry_run=flags.dry_run)
-
-
-def run_bear(flags: BearFlags) -> None:
-    """Run ``symprompt reproduce bear --models A B --data FOLDER``."""
+def run_facts(flags: ReproduceFlags | BearFlags) -> None:
+    """Run ``symprompt reproduce spe --models A B --data FOLDER``, or ``bear``."""
     _run(flags, dry_run=flags.dry_run)
 
 
@@ -47,7 +42,8 @@ def run_ptuning_v2(flags: LabelledFlags) -> None:
 
 def _run_tasks(flags: LabelledFlags, paper: TaskPaper) -> None:
     if flags.from_results:
-        _refuse_others(flags)
+        why = "is about runs, and --from-results makes none; leave one of them out."
+        refuse_given(flags, {"out", "from_results"}, why)
         show_reproduction(report_results(paper, flags.from_results, flags.out))
         return
     values = {entry.name: getattr(flags, entry.name) for entry in fields(TaskOptions)}
@@ -63,19 +59,6 @@ def _run(settings: FactSettings | BearSettings | TaskSettings, *, dry_run: bool)
     show_reproduction(made)
     if made.outcome.failed:
         raise SystemExit(1)
-
-
-def _refuse_others(flags: LabelledFlags) -> None:
-    """Refuse what concerns runs where there are none."""
-    plain = LabelledFlags()
-    for entry in fields(LabelledFlags):
-        if entry.name in ("out", "from_results"):
-            continue
-        if getattr(flags, entry.name) != getattr(plain, entry.name):
-            shown = entry.name.replace("_", "-")
-            raise ConfigError(
-                f"--{shown} is about runs, and --from-results makes none; leave one of them out."
-            )
 
 
 def run_sweep(flags: SweepFlags) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from symprompt.cli.embeddings import NO_PICTURE
 from symprompt.cli.flags import (
     SensesEvaluateFlags,
     SensesMapFlags,
     SensesTagFlags,
     SensesTrainFlags,
 )
-from symprompt.cli.output import print_json
+from symprompt.cli.output import draw_picture, give
 from symprompt.embeddings import Choice, read_corpus
 from symprompt.embeddings.sense_evaluation import (
     check_model,
@@ -22,14 +21,13 @@ from symprompt.embeddings.sense_evaluation import (
 )
 from symprompt.embeddings.sense_map import default_layers, find_occurrences, make_map, why_not_umap
 from symprompt.embeddings.senses import SenseTagger, SenseVectors
-from symprompt.embeddings.wordnet import load_wordnet
+from symprompt.embeddings.wordnet import WordNet, load_wordnet
 from symprompt.errors import ConfigError, counted
 from symprompt.files.atomic import write_file
-from symprompt.files.progress import show_progress
+from symprompt.files.progress import Tick, show_progress
 from symprompt.models import SHIPPED, LanguageModel
 from symprompt.report.answers import senses_notes, senses_table, tags_table
 from symprompt.report.figures import (
-    can_draw,
     check_figure,
     draw_map,
     draw_senses,
@@ -63,14 +61,20 @@ def run_train(flags: SensesTrainFlags) -> None:
     show(f"score them: symprompt senses evaluate {flags.out} --data TEST_SETS")
 
 
+def _open(
+    flags: SensesEvaluateFlags | SensesTagFlags, tick: Tick
+) -> tuple[SenseVectors, LanguageModel, WordNet]:
+    """Load sense vectors, their model and WordNet."""
+    senses, wordnet = SenseVectors.load(flags.senses), load_wordnet(flags.wordnet)
+    place = flags.model or senses.about["model"]
+    return senses, LanguageModel.load(place, device=flags.device, head=False, tick=tick), wordnet
+
+
 def run_evaluate(flags: SensesEvaluateFlags) -> None:
     """Run ``symprompt senses evaluate``."""
     check_figure(flags.figure)
-    senses = SenseVectors.load(flags.senses)
-    wordnet = load_wordnet(flags.wordnet)
-    place = flags.model or senses.about["model"]
     with show_progress() as tick:
-        backbone = LanguageModel.load(place, device=flags.device, head=False, tick=tick)
+        senses, backbone, wordnet = _open(flags, tick)
         found = evaluate_senses(
             senses,
             flags.data,
@@ -88,12 +92,7 @@ def run_evaluate(flags: SensesEvaluateFlags) -> None:
         write_file(Path(flags.out), records_to_json({"about": found.about}, found.to_records()))
     if flags.figure:
         save_figure(draw_senses(plain), Path(flags.figure))
-    if flags.json:
-        print_json(plain)
-    else:
-        show(senses_table(plain))
-        for line in senses_notes(plain):
-            show(line)
+    give(flags.json, plain, senses_table(plain), *senses_notes(plain))
 
 
 def run_tag(flags: SensesTagFlags) -> None:
@@ -101,11 +100,8 @@ def run_tag(flags: SensesTagFlags) -> None:
     texts = [flags.text]
     if flags.file:
         texts = [text.text for text in read_corpus([flags.text], "line")]
-    senses = SenseVectors.load(flags.senses)
-    wordnet = load_wordnet(flags.wordnet)
-    place = flags.model or senses.about["model"]
     with show_progress() as tick:
-        backbone = LanguageModel.load(place, device=flags.device, head=False, tick=tick)
+        senses, backbone, wordnet = _open(flags, tick)
     found = tag_texts(
         senses,
         texts,
@@ -115,14 +111,9 @@ def run_tag(flags: SensesTagFlags) -> None:
         coverage=flags.coverage,
         discourse=flags.discourse,
     )
-    if flags.json:
-        print_json([{"text": text, "words": own} for text, own in zip(texts, found, strict=True)])
-        return
-    for own in found:
-        if own:
-            show(tags_table(own))
-    if not any(found):
-        show("no content word that WordNet knows.")
+    plain = [{"text": text, "words": own} for text, own in zip(texts, found, strict=True)]
+    tables = [tags_table(own) for own in found if own]
+    give(flags.json, plain, *tables, *["no content word that WordNet knows."] * (not tables))
 
 
 def run_map(flags: SensesMapFlags) -> None:
@@ -161,11 +152,7 @@ def run_map(flags: SensesMapFlags) -> None:
     if why_not_umap(found):
         show(why_not_umap(found))
     show(f"page: {out}.html")
-    if can_draw():
-        save_figure(draw_map(found), Path(f"{out}.png"))
-        show(f"picture: {out}.png")
-    else:
-        show(NO_PICTURE)
+    show(draw_picture(Path(f"{out}.png"), lambda: draw_map(found)))
 
 
 def _map_choice(

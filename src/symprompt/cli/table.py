@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from symprompt.cli.flags import ConfigsFlags, DiffFlags, ExamplesFlags, RunsFlags, TableFlags
-from symprompt.cli.output import print_json
+from symprompt.cli.output import give
+from symprompt.cli.parsing import refuse_given
 from symprompt.config import TABLES, nearest, shipped_configs
 from symprompt.errors import ConfigError
 from symprompt.files.atomic import write_file
 from symprompt.files.grid import Grids
-from symprompt.report.printing import show
 from symprompt.report.records import is_results, list_grid, list_runs, load_results, load_runs
 from symprompt.runs.folder import Folder, Record
 
@@ -29,6 +28,8 @@ _TRIES = {
 }
 """What the example files are for."""
 _OF_FACTS = {"train", "rerank"}
+# Flags that any table takes.
+_ALWAYS = {"runs", "format", "json"}
 
 
 def run_table(flags: TableFlags) -> None:
@@ -44,7 +45,8 @@ def run_table(flags: TableFlags) -> None:
         check_figure(flags.figure)
     commands = {Folder(path).require_finished().command for path in flags.runs}
     if not commands <= _OF_FACTS:
-        _refuse_flags(flags, {"split", "figure"}, "is about runs on facts alone; leave it out.")
+        why = "is about runs on facts alone; leave it out."
+        refuse_given(flags, {*_ALWAYS, "split", "figure"}, why)
         results = load_runs(flags.runs, flags.split)
         _show_tables(results.tables(), flags, results.records)
         return
@@ -102,23 +104,14 @@ def run_diff(flags: DiffFlags) -> None:
     )
     if flags.out:
         found.write(flags.out)
-    if flags.json:
-        print_json(found.tables.values)
-        return
-    show(found.tables)
-    if flags.out:
-        print(f"all that differ: {flags.out}")
+    written = [f"all that differ: {flags.out}"] if flags.out else []
+    give(flags.json, found.tables.values, found.tables, *written)
 
 
 def run_runs(flags: RunsFlags) -> None:
     """Run ``symprompt runs [FOLDER]``."""
     rows = list_runs(flags.folder)
-    if flags.json:
-        print_json(rows)
-    elif rows:
-        show(list_grid(rows))
-    else:
-        show(f"no runs below {flags.folder}")
+    give(flags.json, rows, list_grid(rows) if rows else f"no runs below {flags.folder}")
 
 
 def _show_results(flags: TableFlags) -> None:
@@ -127,7 +120,7 @@ def _show_results(flags: TableFlags) -> None:
         if not is_results(path):
             raise ConfigError(f"{path} is no JSON file; give stored results or run folders apart.")
     why = "needs run folders; stored results are printed as they are."
-    _refuse_flags(flags, {"html"} if len(flags.runs) == 1 else set(), why)
+    refuse_given(flags, {*_ALWAYS, *["html"] * (len(flags.runs) == 1)}, why)
     found = [load_results(path).tables() for path in flags.runs]
     if flags.format == "csv":
         found = [Grids({}, [grid for own in found for grid in own.grids])]
@@ -135,24 +128,12 @@ def _show_results(flags: TableFlags) -> None:
         _show_tables(tables, flags)
 
 
-def _refuse_flags(flags: TableFlags, allowed: set[str], why: str) -> None:
-    plain = TableFlags(runs=flags.runs)
-    for name, value in asdict(flags).items():
-        if name not in {"format", "json", *allowed} and value != getattr(plain, name):
-            raise ConfigError(f"--{name} {why}")
-
-
 def _show_tables(tables: Grids, flags: TableFlags, records: Sequence[Record] = ()) -> None:
     if flags.html or flags.figure:
         _write_tables(tables, flags, records)
-    shape = "json" if flags.json else flags.format
-    if shape == "json":
-        print_json(tables.values)
-    elif shape == "text":
-        show(tables)
-    else:
-        written = {"markdown": Grids.to_markdown, "csv": Grids.to_csv, "latex": Grids.to_latex}
-        show(written[shape](tables).rstrip("\n"))
+    written = {"markdown": Grids.to_markdown, "csv": Grids.to_csv, "latex": Grids.to_latex}
+    shaped = written[flags.format](tables).rstrip("\n") if flags.format in written else tables
+    give(flags.json or flags.format == "json", tables.values, shaped)
 
 
 def _write_tables(tables: Grids, flags: TableFlags, records: Sequence[Record]) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from symprompt.cli.flags import PredictFlags, TuneFlags
-from symprompt.cli.output import print_json, show_streamed
-from symprompt.cluster.machine import Jobs
+from symprompt.cli.output import give
+from symprompt.cli.streams import stream_file
 from symprompt.errors import ConfigError, counted
 from symprompt.files.progress import show_progress
 from symprompt.files.reading import decode_text, parse_row
-from symprompt.papers.shards import PredictShard, describe_shards, plan_predicting, predict_shards
+from symprompt.papers.shards import PredictShard
 from symprompt.report.printing import show
 from symprompt.report.records import load_runs
 from symprompt.runs.folder import Folder
@@ -44,8 +44,13 @@ def run_predict(flags: PredictFlags) -> None:
     """Run ``symprompt predict RUN FILE``, or with texts or standard input in place of a file."""
     run = TaskRun.load(flags.run)
     given = _given(flags, len(run.stored.inputs))
+    names = ("columns", "model", "device", "dtype", "max_tokens", "probabilities", "out")
+    options: Any = {name: getattr(flags, name) for name in names}
     if flags.out and not flags.json and isinstance(given, Path) and run.streams(given):
-        _predict_stream(run, given, flags)
+        config = PredictShard(run=flags.run, file=flags.file, **options)
+        streamed = stream_file(config, run, flags, "prediction")
+        for line in _figures(streamed) if streamed else ():
+            show(line)
         return
     if flags.as_given or flags.dry_run:
         raise ConfigError(
@@ -53,57 +58,18 @@ def run_predict(flags: PredictFlags) -> None:
             "of text; leave them out."
         )
     with show_progress() as tick:
-        found = run.predict(
-            given,
-            columns=flags.columns,
-            model=flags.model,
-            device=flags.device,
-            dtype=flags.dtype,
-            max_tokens=flags.max_tokens,
-            probabilities=flags.probabilities,
-            out=flags.out,
-            overwrite=flags.overwrite,
-            tick=tick,
-        )
-    if flags.json:
-        print_json(
-            {"metrics": found.metrics, "predictions": found.rows, "notes": list(found.notes)}
-        )
-        return
-    if flags.out:
-        print(f"{counted(len(found.rows), 'prediction')}: {flags.out}")
-    else:
-        show(prediction_grid(found.rows[:_SHOWN]))
-        if len(found.rows) > _SHOWN:
-            print(f"and {len(found.rows) - _SHOWN} more; --out FILE writes them all.")
-    _show_figures(found)
+        found = run.predict(given, **options, overwrite=flags.overwrite, tick=tick)
+    rows = found.rows
+    plain = {"metrics": found.metrics, "predictions": rows, "notes": list(found.notes)}
+    more = f"and {len(rows) - _SHOWN} more; --out FILE writes them all."
+    shown = [prediction_grid(rows[:_SHOWN]), *[more] * (len(rows) > _SHOWN)]
+    written = [f"{counted(len(rows), 'prediction')}: {flags.out}"]
+    give(flags.json, plain, *(written if flags.out else shown), *_figures(found))
 
 
-def _predict_stream(run: TaskRun, file: Path, flags: PredictFlags) -> None:
-    """Write predictions for a file of any size."""
-    names = ("columns", "model", "device", "dtype", "max_tokens", "probabilities")
-    options: Any = {name: getattr(flags, name) for name in names}
-    jobs = flags.as_given
-    if flags.dry_run:
-        config = PredictShard(run=flags.run, file=str(file), out=flags.out, **options)
-        show("\n".join(describe_shards(plan_predicting(config, jobs or Jobs()))))
-        return
-    with show_progress() as tick:
-        if jobs is None:
-            options |= {"overwrite": flags.overwrite, "tick": tick}
-            done, found = run.predict_stream(file, flags.out, **options)
-        else:
-            config = PredictShard(run=flags.run, file=str(file), out=flags.out, **options)
-            done, found = predict_shards(config, jobs, overwrite=flags.overwrite, tick=tick)
-    show_streamed(done, "prediction")
-    _show_figures(found)
-
-
-def _show_figures(found: Outcome) -> None:
-    for name, value in found.metrics.items():
-        print(f"{name}: {value:.2f}")
-    for note in found.notes:
-        show(f"note: {note}.")
+def _figures(found: Outcome) -> list[str]:
+    lines = [f"{name}: {value:.2f}" for name, value in found.metrics.items()]
+    return [*lines, *(f"note: {note}." for note in found.notes)]
 
 
 def _given(flags: PredictFlags, parts: int) -> Path | Sequence[object]:

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import compose
+from symprompt.files.progress import silent
 from symprompt.models import LanguageModel
 from symprompt.opening import locate_run
 from symprompt.probing.ask import Askable, Run, rank_objects
@@ -166,7 +167,7 @@ class PromptedRun(_Ranking):
         found = [(-np.inf, False)] * len(requests)
         for relation, questions in tqdm(asked.items(), disable=disable_tqdm):
             question = self.run.question(
-                [self.run.check_relation(relation, 1)], self.model, self.torch_device, _silent
+                [self.run.check_relation(relation, 1)], self.model, self.torch_device, silent
             )
             listed = list(questions.items())
             for start in range(0, len(listed), _SUBJECTS):
@@ -189,10 +190,6 @@ def _device(named: str | None) -> str:
     """Return the device to use: lm-eval names cuda:0 where the user named none."""
     none = named is None or (named.startswith("cuda") and not torch.cuda.is_available())
     return "auto" if none else str(named)
-
-
-def _silent(*told: object) -> None:
-    """Say nothing: the bar is lm-eval's."""
 
 
 def _fact_of(document: Any) -> tuple[str, ...]:

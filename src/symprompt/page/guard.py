@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -42,28 +41,12 @@ MOST_BYTES = 64 * 1024
 """Of a request to the page."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How large and how many requests may be; final.
-
-    Attributes:
-        bytes: of one request.
-        rate: requests at once, and a second.
-        model_rate: those that ask a model.
-    """
-
-    bytes: int = MOST_BYTES
-    rate: tuple[float, float] = (400, 100)
-    model_rate: tuple[float, float] = (20, 4)
-
-
-OF_THE_PAGE = Limits()
-
-
 class Rate:
     """How many more requests may come now: so many at once, and so many a second; final."""
 
-    def __init__(self, at_once: float, a_second: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, at_once: float, a_second: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.at_once, self.a_second, self.clock = at_once, a_second, clock
         self._left, self._seen = at_once, clock()
 
@@ -85,6 +68,9 @@ class Guard:
         app: gets paths without the token.
         token: the first part of every path.
         port: where the page is served.
+        most: bytes of one request.
+        rate: requests at once, and a second.
+        model_rate: those that ask a model.
     """
 
     def __init__(
@@ -92,14 +78,14 @@ class Guard:
         app: ASGIApp,
         token: str,
         port: int,
-        limits: Limits = OF_THE_PAGE,
-        clock: Callable[[], float] = time.monotonic,
+        *,
+        most: int = MOST_BYTES,
+        rate: tuple[float, float] = (400, 100),
+        model_rate: tuple[float, float] = (20, 4),
     ) -> None:
         self.app, self.token = app, token.encode()
         self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self.bytes = limits.bytes
-        self.rate = Rate(*limits.rate, clock)
-        self.model_rate = Rate(*limits.model_rate, clock)
+        self.most, self.rate, self.model_rate = most, Rate(*rate), Rate(*model_rate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it in one sentence."""
@@ -120,7 +106,7 @@ class Guard:
             return
         rest = "/" + scope["path"].split("/", 2)[2]
         scope = {**scope, "path": rest, "raw_path": rest.encode(), "root_path": ""}
-        await self.app(scope, _bounded(receive, self.bytes), answer)
+        await self.app(scope, _bounded(receive, self.most), answer)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str]:
         """Return why a request is refused, and its status; an empty reason lets it pass."""
@@ -135,8 +121,8 @@ class Guard:
         if len(parts) < 3 or not secrets.compare_digest(parts[1].encode(), self.token):
             return 403, "the address lacks its token; take the one that was printed."
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or len(length) > 12 or int(length) > self.bytes:
-            return 413, f"the request is larger than {self.bytes} bytes."
+        if not length.isdecimal() or len(length) > 12 or int(length) > self.most:
+            return 413, f"the request is larger than {self.most} bytes."
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "GET and POST alone are answered."
         if not self.rate.take() or (scope["method"] == "POST" and not self.model_rate.take()):

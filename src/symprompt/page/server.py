@@ -173,23 +173,18 @@ def _refused(why: str, status: int) -> Response:
     return JSONResponse({"error": escape(why)}, status)
 
 
-def _told(request: Request, error: Exception) -> Response:
-    return _refused(str(error), 400)
+def _answering(
+    status: int, say: Callable[[Exception], str] = str
+) -> Callable[[Request, Exception], Response]:
+    return lambda request, error: _refused(say(error), status)
 
 
-def _gone(request: Request, error: Exception) -> Response:
-    return _refused("the question was taken back.", 400)
-
-
-def _busy(request: Request, error: Exception) -> Response:
-    return _refused(str(error), 503)
-
-
-def _failed(request: Request, error: Exception) -> Response:
-    return _refused(f"this failed ({type(error).__name__}): {error}", 500)
-
-
-REFUSALS = {BusyError: _busy, SympromptError: _told, ClientDisconnect: _gone, Exception: _failed}
+REFUSALS = {
+    BusyError: _answering(503),
+    SympromptError: _answering(400),
+    ClientDisconnect: _answering(400, lambda _: "the question was taken back."),
+    Exception: _answering(500, lambda error: f"this failed ({type(error).__name__}): {error}"),
+}
 """How errors are answered: in one sentence."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.applications import Starlette
@@ -26,7 +26,7 @@ from symprompt.files.reading import Row
 from symprompt.files.stream import Block, Place
 from symprompt.models import LanguageModel
 from symprompt.opening import load
-from symprompt.page.guard import Guard, Limits
+from symprompt.page.guard import Guard
 from symprompt.page.models import group_prompts
 from symprompt.page.queue import Queue
 from symprompt.page.server import REFUSALS, Q, listen, read_body
@@ -74,30 +74,21 @@ class Inputs(_Given):
     probabilities: bool = False
 
 
-class Engine(Protocol):
-    """Answers rows of several requests together."""
-
-    def answer(self, rows: Sequence[Any]) -> Found:
-        """Return what each row gives; one that is bad gives its error."""
+Engine = Callable[[Sequence[Any]], Found]
+"""Answers rows of several requests together; a row that is bad gives its error."""
 
 
-class FactsEngine:
-    """A run on facts; rows are questions, each with how many answers it wants; final."""
+def facts_engine(run: Run, model: str, device: str, tick: Tick) -> Engine:
+    """Return what asks a run on facts; rows are questions, each with how many answers it wants."""
+    run.check_asking(1)
+    asker = Asker(run, "", "", {}, 1, model, device, tick, _GIVEN)
 
-    def __init__(self, run: Run, model: str, device: str, tick: Tick) -> None:
-        run.check_asking(1)
-        self.asker = Asker(run, "", "", {}, 1, model, device, tick, _GIVEN)
-        self.relations = list(load_card(run.folder)["relations"])
-        # Everything is loaded with the first question.
-        self.answer([(Question(relation=self.relations[0], subject="a"), 1)])
-
-    def answer(self, rows: Sequence[tuple[Question, int]]) -> Found:
-        """Return each question with its answers."""
-        self.asker.top = max(top for _, top in rows)
+    def answer(rows: Sequence[tuple[Question, int]]) -> Found:
+        asker.top = max(top for _, top in rows)
         given: list[tuple[int, Row]] = [
             (number, question.model_dump()) for number, (question, _) in enumerate(rows)
         ]
-        made = self.asker.start(Block(given, [], Place()))()
+        made = asker.start(Block(given, [], Place()))()
         found = {row["line"]: {k: v for k, v in row.items() if k != "line"} for row in made.rows}
         for number, why in made.bad:
             found[number] = {"error": why.removeprefix(f"{_GIVEN}, line {number}: ")}
@@ -106,44 +97,33 @@ class FactsEngine:
                 found[number]["answers"] = found[number]["answers"][:top]
         return [found[number] for number in range(len(rows))]
 
+    return answer
 
-class PromptsEngine:
-    """Deep prefixes of several tasks over one model; rows are a task and its input; final."""
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
+def prompts_engine(server: Server) -> Engine:
+    """Return what predicts by prefixes of several tasks; rows are a task and its input."""
 
-    def answer(self, rows: Sequence[tuple[str, object]]) -> Found:
-        """Return each input's prediction."""
-        return _by_halves(self._together, rows)
-
-    def _together(self, rows: Sequence[tuple[str, object]]) -> Found:
+    def together(rows: Sequence[tuple[str, object]]) -> Found:
         examples: dict[str, list[object]] = {}
         for task, given in rows:
             examples.setdefault(task, []).append(given)
-        found = self.server.answer(examples, probabilities=True)
+        found = server.answer(examples, probabilities=True)
         each = {task: iter(own) for task, own in found.items()}
         return [next(each[task]) for task, _ in rows]
 
+    return partial(_by_halves, together)
 
-class TaskEngine:
-    """A run of tune of any method; rows are its inputs; final."""
 
-    def __init__(self, run: TaskRun, model: str, device: str) -> None:
-        self.run, self.model, self.device = run, model, device
-        run.load_model(model, device)
+def task_engine(run: TaskRun, model: str, device: str) -> Engine:
+    """Return what predicts by a run of tune of any method; rows are a task and its input."""
+    run.load_model(model, device)
 
-    def answer(self, rows: Sequence[tuple[str, object]]) -> Found:
-        """Return each input's prediction."""
-        return _by_halves(self._together, rows)
+    def together(rows: Sequence[tuple[str, object]]) -> Found:
+        given = [own for _, own in rows]
+        every = bool(run.stored.classes)
+        return run.predict(given, model=model, device=device, probabilities=every).rows
 
-    def _together(self, rows: Sequence[tuple[str, object]]) -> Found:
-        return self.run.predict(
-            [given for _, given in rows],
-            model=self.model,
-            device=self.device,
-            probabilities=bool(self.run.stored.classes),
-        ).rows
+    return partial(_by_halves, together)
 
 
 def _by_halves(answer: Callable[[Sequence[Any]], Found], rows: Sequence[Any]) -> Found:
@@ -157,12 +137,8 @@ def _by_halves(answer: Callable[[Sequence[Any]], Found], rows: Sequence[Any]) ->
     return _by_halves(answer, rows[:half]) + _by_halves(answer, rows[half:])
 
 
-@dataclass(frozen=True)
-class Item:
-    """What a request has for the model; final."""
-
-    engine: Engine
-    rows: Sequence[Any]
+Item = tuple[Engine, Sequence[Any]]
+"""What a request has for the model: rows, and what answers them."""
 
 
 @dataclass(frozen=True)
@@ -207,38 +183,39 @@ class Service:
         for number, (name, path) in enumerate(zip(names, paths, strict=True)):
             opened = load(path)
             if isinstance(opened, Run):
-                engine = FactsEngine(opened, model, device, tick)
-                about: dict[str, Any] = {"kind": "facts", "relations": engine.relations}
-                self.served[name] = Served(engine, about)
+                engine = facts_engine(opened, model, device, tick)
+                relations = list(load_card(opened.folder)["relations"])
+                # Everything is loaded with the first question.
+                engine([(Question(relation=relations[0], subject="a"), 1)])
+                self.served[name] = Served(engine, {"kind": "facts", "relations": relations})
                 continue
             stored = opened.stored
             if isinstance(stored, StoredPrompt) and "prompt.prefix" in stored.tensors:
                 prompts[number] = stored
             else:
-                self.served[name] = Served(TaskEngine(opened, model, device), _about(stored))
+                self.served[name] = Served(task_engine(opened, model, device), _about(stored))
         for group in group_prompts(prompts):
             where = model or next(iter(group.values())).card["base_model"]
             backbone = LanguageModel.load(where, device=device, dtype="auto", tick=tick)
-            engine_of_all = PromptsEngine(Server(backbone, list(group.values())))
-            for number in group:
-                about = _about(group[number])
-                self.served[names[number]] = Served(engine_of_all, about, group[number].task)
+            engine = prompts_engine(Server(backbone, list(group.values())))
+            for number, prompt in group.items():
+                self.served[names[number]] = Served(engine, _about(prompt), prompt.task)
 
     def answer(self, items: Sequence[Item]) -> list[Any]:
         """Return what each request gives, or its error; rows for one engine go together."""
         found: dict[int, Any] = {}
         by_engine: dict[int, list[int]] = {}
-        for number, item in enumerate(items):
-            by_engine.setdefault(id(item.engine), []).append(number)
+        for number, (engine, _) in enumerate(items):
+            by_engine.setdefault(id(engine), []).append(number)
         for numbers in by_engine.values():
-            rows = [row for number in numbers for row in items[number].rows]
+            rows = [row for number in numbers for row in items[number][1]]
             try:
-                answers = iter(items[numbers[0]].engine.answer(rows))
+                answers = iter(items[numbers[0]][0](rows))
             except Exception as error:  # the other engines' requests are answered
                 found |= dict.fromkeys(numbers, error)
                 continue
             for number in numbers:
-                found[number] = list(islice(answers, len(items[number].rows)))
+                found[number] = list(islice(answers, len(items[number][1])))
         return [found[number] for number in range(len(items))]
 
     def find(self, name: str, *, facts: bool) -> Served:
@@ -293,14 +270,14 @@ def make_service(
         asked = await read(request, Questions)
         own = service.find(asked.run, facts=True)
         rows = [(question, asked.top) for question in asked.questions]
-        found = await queue.run(Item(own.engine, rows), request.is_disconnected, len(rows))
+        found = await queue.run((own.engine, rows), request.is_disconnected, len(rows))
         return JSONResponse({"answers": found})
 
     async def predict(request: Request) -> Response:
         asked = await read(request, Inputs)
         own = service.find(asked.run, facts=False)
         rows = [(own.task, given) for given in asked.inputs]
-        found = await queue.run(Item(own.engine, rows), request.is_disconnected, len(rows))
+        found = await queue.run((own.engine, rows), request.is_disconnected, len(rows))
         left_out = {"id"} if asked.probabilities else {"id", "probabilities"}
         return JSONResponse(
             {"predictions": [{k: v for k, v in row.items() if k not in left_out} for row in found]}
@@ -323,7 +300,7 @@ def make_service(
         exception_handlers=REFUSALS,
     )
     at_once = (max(rate, waiting), rate)
-    return Guard(app, token, port, Limits(MOST_BYTES, at_once, at_once))
+    return Guard(app, token, port, most=MOST_BYTES, rate=at_once, model_rate=at_once)
 
 
 def serve_runs(

@@ -7,32 +7,30 @@ subjects, choose by 20 % and are asked about the others, where the protocol stan
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from symprompt.config import override
 from symprompt.errors import counted
-from symprompt.files.grid import DASH, Grid, difference_cell, interval_cell
+from symprompt.files.grid import DASH, Grid
 from symprompt.papers.fact_jobs import Row, for_model, place_run
 from symprompt.papers.jobs import Job, Outcome, Plan, find_models
-from symprompt.papers.records import Group, Loaded, load_groups, published, show
+from symprompt.papers.records import (
+    Group,
+    Loaded,
+    describe_plan,
+    load_groups,
+    published,
+    show,
+)
 from symprompt.papers.settings import BearSettings
+from symprompt.papers.spe import Measured, measure_groups, method_grid
 from symprompt.probing.config import load_config
 from symprompt.probing.prepare import load_config_facts
 from symprompt.report.pages import Page, Section
-from symprompt.runs.folder import Manifest, Record
-from symprompt.runs.statistics import (
-    ABOUT_P,
-    METRICS,
-    OVER_FACTS,
-    OVER_RELATIONS,
-    bootstrap,
-    hits,
-    paired_bootstrap,
-)
+from symprompt.runs.folder import Manifest
+from symprompt.runs.statistics import ABOUT_P, OVER_FACTS, OVER_RELATIONS, hits
 
 TITLE = "BEAR: whole sentences and learned prompts"
 LEADERBOARD = "BEAR, leaderboard"
@@ -88,21 +86,14 @@ def bear_page(plan: Plan[BearSettings], outcome: Outcome) -> Page:
     """
     loaded = load_groups(plan, ROWS, outcome.failed)
     outcome.require_some(bool(loaded.groups))
-    settings = plan.settings
-    parts = [
-        f"Models: {', '.join(model.name for model in plan.models)}.",
-        f"Facts: {Path(settings.data).name}"
-        + (f", relations {', '.join(settings.relations)}" if settings.relations else "")
-        + ".",
-        f"Seeds: {', '.join(map(str, settings.seeds))}.",
-        *settings.describe_trial("facts of each relation"),
-    ]
-    note, notes = " ".join(parts), [f"{run} failed: {why}" for run, why in loaded.failed.items()]
-    records: list[Record] = []
-    sections = [protocol_section(loaded), learned_section(loaded, records)]
+    note = describe_plan(plan, "facts of each relation", facts=True)
+    notes = [f"{run} failed: {why}" for run, why in loaded.failed.items()]
+    measured = measure_groups(loaded, ROWS[1:])
+    sections = [protocol_section(loaded), learned_section(loaded, measured)]
     if notes:
         sections.append(Section("Runs that failed", notes=tuple(notes)))
-    return Page(TITLE, (note,), tuple(sections), {"note": note, "paper": "bear"}, records)
+    about = {"note": note, "paper": "bear"}
+    return Page(TITLE, (note,), tuple(sections), about, list(measured.values()))
 
 
 def protocol_section(loaded: Loaded) -> Section:
@@ -154,43 +145,14 @@ def by_template(group: Group) -> Mapping[int, float]:
     }
 
 
-def learned_section(loaded: Loaded, records: list[Record]) -> Section:
-    """Return the methods on the test facts, and SPE minus P-tuning; figures go to ``records``."""
-    draws, grids = loaded.plan.settings.draws, []
-    for model in loaded.plan.models:
-        for mean in (OVER_RELATIONS, OVER_FACTS):
-            rows: list[tuple[str, ...]] = []
-            changes: list[tuple[str, ...]] = []
-            for row in ROWS[1:]:
-                group = loaded.groups.get((model.name, row.config))
-                if group is None:
-                    rows.append((row.name, "", loaded.missing[model.name, row.config], "", ""))
-                    continue
-                found = bootstrap(group.rank, group.relation, draws=draws)[mean]
-                own: dict[str, Any] = {"command": "train", "split": "test", "n": len(group.keys)}
-                own |= {"method": row.config, "label": group.label, "seeds": group.seeds}
-                own |= {"settings": {"mean": mean}}
-                cells = []
-                for metric in METRICS:
-                    value, bounds = getattr(group.means[mean], metric), asdict(found[metric])
-                    cells.append(interval_cell(value, **bounds))
-                    records.append(Record(metric=metric, value=value, **bounds, **own))
-                seeds = str(len(group.seeds)) if row.seeded else DASH
-                rows.append((row.name, seeds, *cells))
-                base = loaded.groups.get((model.name, PTUNING))
-                if row.config != SPE or base is None or base.keys != group.keys:
-                    continue
-                change = paired_bootstrap(base.rank, group.rank, base.relation, draws=draws)[mean]
-                cells = []
-                for metric in METRICS:
-                    bounds = asdict(change[metric])
-                    cells.append(difference_cell(**bounds))
-                    value = bounds.pop("difference")
-                    own |= {"metric": metric, "versus": base.label}
-                    records.append(Record(value=value, **bounds, **own))
-                changes.append(("SPE minus P-tuning", "", *cells))
-            header = ("method", "seeds", "P@1", "P@10", "MRR")
-            grids.append(Grid(f"{model.name}, {mean}", header, (tuple(rows), tuple(changes))))
+def learned_section(loaded: Loaded, measured: Measured) -> Section:
+    """Return the methods on the test facts, and SPE minus P-tuning."""
+    draws = loaded.plan.settings.draws
+    grids = [
+        method_grid(loaded, ROWS[1:], measured, model.name, mean)
+        for model in loaded.plan.models
+        for mean in (OVER_RELATIONS, OVER_FACTS)
+    ]
     return Section(
         "Learned prompts over the same answer spaces",
         (

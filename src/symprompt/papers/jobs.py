@@ -309,7 +309,7 @@ def run_plan(
     executor = executor or make_executor(plan.out, plan.settings, WORKER)
     with hold_folder(Path(plan.out)) as executor.held:
         folder = plan.begin()
-        outcome = run_jobs(plan.jobs, executor, tick=tick, out=Path(plan.out))
+        outcome = run_jobs(plan, executor, tick=tick)
         tick("tables", 0, 1, "")
         page = make_page(outcome)
         files = page.write(folder.path)
@@ -353,26 +353,22 @@ class _States:
             self._path.unlink(missing_ok=True)
 
 
-def run_jobs(
-    jobs: Sequence[Job], executor: Executor, *, tick: Tick = silent, out: Path | None = None
-) -> Outcome:
-    """Run every job that is not finished; return how all ended.
+def run_jobs(plan: Plan[Any], executor: Executor, *, tick: Tick = silent) -> Outcome:
+    """Run every job of a plan that is not finished; return how all ended.
 
     Args:
         tick: is called with the number of jobs that have ended, and what is being made.
-        out: the folder of their runs, where it is said what becomes of each.
     """
-    todo = [job for job in jobs if not job.finished]
-    outcome = Outcome(skipped=tuple(job.name for job in jobs if job not in todo))
-    total, done = len(jobs), len(outcome.skipped)
+    todo = [job for job in plan.jobs if not job.finished]
+    outcome = Outcome(skipped=tuple(job.name for job in plan.jobs if job not in todo))
+    total, done = len(plan.jobs), len(outcome.skipped)
     tick("runs", done, total, f"{done} there from before" if done else "")
     if not todo:
         return outcome
-    states = None if out is None else _States(todo, out)
+    states = _States(todo, Path(plan.out))
     with closing(executor.run(todo)) as events:
         for event in events:
-            if states is not None:
-                states.take(event)
+            states.take(event)
             if event.kind == "failed":
                 outcome.failed[event.job] = event.note
             elif event.kind == "done":

@@ -21,6 +21,7 @@ from symprompt.papers.records import (
 from symprompt.papers.settings import CLASSES, QUESTIONS
 from symprompt.report.figures import BarPanel, draw_bar_panels
 from symprompt.report.pages import Picture, Section, save_picture
+from symprompt.report.records import METHODS
 
 NAMES = {
     "sst2": "SST-2",
@@ -39,7 +40,6 @@ NAMES = {
     "conll05": "CoNLL05 WSJ",
     "propbank-ewt": "PropBank EWT",
 }
-LABELS = {"ft": "FT", "pt": "PT", "pt2": "PT-2", "mpt2": "MPT-2", "lora": "LoRA"}
 _EASY = ("ft", "pt", "pt2", "lora")
 _HARD = ("ft", "pt", "pt2", "mpt2", "lora")
 SIZES = {
@@ -177,7 +177,7 @@ def _section(entries: Entries, table: Table) -> Section:
         for method in table.methods:
             ours = entries.cells(block.task, method, block.metric, block.split)
             theirs = [show(block.printed(model, method)) for model in table.models]
-            rows.append((f"{block.name}: {LABELS[method]}", *ours, *theirs))
+            rows.append((f"{block.name}: {METHODS[method]}", *ours, *theirs))
         sections.append(rows)
     named = [f"{model}\n({SIZES[model]})" for model in table.models]
     title = f"{table.title}; published: {_TABLE}{table.number}"
@@ -302,12 +302,12 @@ def v2_panels(entries: Entries) -> tuple[list[BarPanel], list[str]]:
     models.sort(key=lambda model: entries.sizes.get(model, 0))
     metrics = {task: ["accuracy"] for task in tasks}
     ours = {
-        LABELS[method]: [entries.average(model, method, metrics) for model in models]
+        METHODS[method]: [entries.average(model, method, metrics) for model in models]
         for method in methods
     }
     blocks = {block.task: block for block in TABLES[0].blocks}
     theirs = {
-        LABELS[method]: [
+        METHODS[method]: [
             fmean(blocks[task].printed(model, method) or 0.0 for task in tasks) for model in MODELS
         ]
         for method in methods
@@ -321,11 +321,11 @@ def v2_panels(entries: Entries) -> tuple[list[BarPanel], list[str]]:
 
 
 def _task_panel(entries: Entries, model: str) -> BarPanel | None:
-    tasks = [task for task in NAMES if entries.any_of([model], [task], LABELS)]
+    tasks = [task for task in NAMES if entries.any_of([model], [task], METHODS)]
     if not tasks:
         return None
     bars: dict[str, list[float | None]] = {}
-    for method, label in LABELS.items():
+    for method, label in METHODS.items():
         if entries.any_of([model], tasks, [method]):
             found = [(task, entries.find(model, task, method)) for task in tasks]
             bars[label] = [

@@ -58,6 +58,25 @@ def published_grid(
     return Grid(title, header, tuple(map(tuple, sections)), marked)
 
 
+def describe_plan(
+    plan: Plan[Any], what: str, *, facts: bool = False, more: Sequence[str] = ()
+) -> str:
+    """Return what tables are about, in a few sentences.
+
+    Args:
+        what: of which a trial takes few.
+        facts: name the facts too.
+        more: further sentences.
+    """
+    settings = plan.settings
+    parts = [f"Models: {plan.about.model}."]
+    if facts:
+        of = f", relations {', '.join(settings.relations)}" if settings.relations else ""
+        parts.append(f"Facts: {Path(settings.data).name or settings.data}{of}.")
+    parts.append(f"Seeds: {', '.join(map(str, plan.about.seeds))}.")
+    return " ".join([*parts, *more, *settings.describe_trial(what)])
+
+
 def show(value: float | None, digits: int = 1) -> str:
     """Return a figure for a table, or a dash."""
     return DASH if value is None else f"{value:.{digits}f}"
@@ -332,7 +351,7 @@ def show_values(values: Sequence[float]) -> str:
     return f"{fmean(values):.2f}" + (f" ± {deviation(values):.2f}" if len(values) > 1 else "")
 
 
-def load_results(paths: Sequence[str], paper: TaskPaper | None = None) -> Entries:
+def load_results(paths: Sequence[str], paper: TaskPaper) -> Entries:
     """Read stored files of results, such as those of experiments/results.
 
     Entries of a search over settings are left out: their numbers are of the split that chooses. So
@@ -367,8 +386,8 @@ def load_results(paths: Sequence[str], paper: TaskPaper | None = None) -> Entrie
             notes.append(stored.about.get("note", ""))
             sizes |= stored.about.get("model parameters", {})
     if not found:
-        wanted = f"that the tables of {paper} show" if paper else "on labelled tasks"
-        raise RunError(f"{', '.join(paths)}: no results {wanted}; give others.")
+        shown = f"that the tables of {paper} show"
+        raise RunError(f"{', '.join(paths)}: no results {shown}; give others.")
     models = tuple(dict.fromkeys(key[0] for key in found))
     return Entries(found, models, sizes, note=" ".join(filter(None, notes)))
 
@@ -402,12 +421,12 @@ def _key(record: Record) -> EntryKey | None:
     return record.model, record.data, "pt2-mlp" if recipe else method, record.split, pattern
 
 
-def _serves(key: EntryKey, paper: TaskPaper | None) -> bool:
-    """Say whether a paper's tables show an entry; without a paper, whether any do."""
+def _serves(key: EntryKey, paper: TaskPaper) -> bool:
+    """Say whether a paper's tables show an entry."""
     worded = key[3] in (FEW, FULL)
     if paper == PTUNING_V2:
         return not worded or key[2] in (*_OF_V2, "frozen")
-    return paper is None or (worded and key[2] not in _OF_V2)
+    return worded and key[2] not in _OF_V2
 
 
 def load_entries(plan: Plan[TaskSettings], failed: Mapping[str, str], note: str) -> Entries:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from symprompt.papers.jobs import (
 )
 from symprompt.papers.ptuning import draw_ptuning, ptuning_sections
 from symprompt.papers.ptuning_v2 import draw_v2, v2_sections
-from symprompt.papers.records import Entries, load_entries, load_results
+from symprompt.papers.records import Entries, describe_plan, load_entries, load_results
 from symprompt.papers.settings import (
     PTUNING_V2,
     BearSettings,
@@ -68,19 +68,6 @@ class Reproduction:
     files: tuple[Path, ...]
 
 
-def make_plan(settings: AnySettings) -> AnyPlan:
-    """Look at models and data, and list the jobs; nothing is written.
-
-    Raises:
-        SympromptError: bad settings, models or data, or a folder that was made with other ones.
-    """
-    if isinstance(settings, FactSettings):
-        return make_fact_plan(settings)
-    if isinstance(settings, BearSettings):
-        return make_bear_plan(settings)
-    return make_task_plan(settings)
-
-
 def reproduce(
     settings: AnySettings,
     *,
@@ -115,25 +102,45 @@ def reproduce(
     return Reproduction(settings.out, outcome, tuple(files))
 
 
+def task_page(plan: Plan[TaskSettings], outcome: Outcome) -> Page:
+    """Return the tables of labelled tasks, their figures drawn into the plan's folder.
+
+    Raises:
+        SympromptError: no run came to its end, or one is damaged.
+    """
+    entries = load_entries(plan, outcome.failed, describe_plan(plan, "examples"))
+    outcome.require_some(bool(entries.records))
+    return _task_page(plan.settings.paper, entries, outcome, Path(plan.out))
+
+
+# What makes a paper's plan, and the page of its finished runs.
+_PAPERS: dict[type[Any], tuple[Callable[[Any], AnyPlan], Callable[[Any, Outcome], Page]]] = {
+    FactSettings: (make_fact_plan, fact_page),
+    BearSettings: (make_bear_plan, bear_page),
+    TaskSettings: (make_task_plan, task_page),
+}
+
+
+def _find_paper(settings: AnySettings) -> tuple[Callable[[Any], AnyPlan], Callable[..., Page]]:
+    return next(own for kind, own in _PAPERS.items() if isinstance(settings, kind))
+
+
+def make_plan(settings: AnySettings) -> AnyPlan:
+    """Look at models and data, and list the jobs; nothing is written.
+
+    Raises:
+        SympromptError: bad settings, models or data, or a folder that was made with other ones.
+    """
+    return _find_paper(settings)[0](settings)
+
+
 def make_page(plan: AnyPlan, outcome: Outcome) -> Page:
     """Return the tables of a plan's finished runs, their figures drawn into the plan's folder.
 
     Raises:
         SympromptError: no run came to its end, or one is damaged.
     """
-    settings = plan.settings
-    if isinstance(settings, FactSettings):
-        return fact_page(plan, outcome)  # type: ignore[arg-type]
-    if isinstance(settings, BearSettings):
-        return bear_page(plan, outcome)  # type: ignore[arg-type]
-    parts = [
-        f"Models: {', '.join(model.name for model in plan.models)}.",
-        f"Seeds: {', '.join(map(str, settings.all_seeds))}.",
-        *settings.describe_trial("examples"),
-    ]
-    entries = load_entries(plan, outcome.failed, " ".join(parts))  # type: ignore[arg-type]
-    outcome.require_some(bool(entries.records))
-    return _task_page(settings.paper, entries, outcome, Path(plan.out))
+    return _find_paper(plan.settings)[1](plan, outcome)
 
 
 def report_results(paper: TaskPaper, paths: Sequence[str], out: str) -> Reproduction:

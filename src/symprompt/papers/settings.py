@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from symprompt.cluster.machine import Machine
 from symprompt.config import (
@@ -43,6 +43,8 @@ TASK_SEEDS: dict[TaskPaper, tuple[int, ...]] = {
 class Settings(Machine):
     """Every method x model x seed of a paper; the base of facts' and tasks' settings."""
 
+    _KEPT: ClassVar[tuple[str, ...]] = ()
+    """The settings that every run depends on; the others add runs."""
     data: Common[str] = ""
     """LAMA folder: P*/{train,dev,test}.jsonl; BEAR's; or the folder of the tasks' folders: rte,
     boolq, conll2003, squad, FewGLUE_32dev and so on."""
@@ -75,6 +77,11 @@ class Settings(Machine):
         if not self.models:
             raise ConfigError("--models is empty; name at least one.")
 
+    def kept(self) -> dict[str, Any]:
+        """Return the settings that every run depends on, as plain values."""
+        values = {key: getattr(self, key) for key in self._KEPT}
+        return {key: list(own) if isinstance(own, tuple) else own for key, own in values.items()}
+
     def describe_trial(self, what: str) -> list[str]:
         """Return a sentence if this is a trial, not the papers' setting."""
         trial = [f"at most {self.limit} {what} in each split"] if self.limit else []
@@ -86,6 +93,9 @@ class Settings(Machine):
 class FactSettings(Settings):
     """Every method x model x seed of SPE's and P-tuning's tables of facts."""
 
+    _KEPT: ClassVar[tuple[str, ...]] = (
+        *("data", "relations", "limit", "epochs", "templates", "prompts", "vocabulary", "dtype"),
+    )
     seeds: Common[Different[Seed]] = (34, 35, 36)
     """Seeds of the methods that draw random numbers; the others are run once."""
     relations: Common[Several[str]] = ()
@@ -104,19 +114,12 @@ class FactSettings(Settings):
     draws: Positive = 10_000
     """Bootstrap draws behind intervals and differences."""
 
-    def kept(self) -> dict[str, Any]:
-        """Return the settings that every run depends on; the others add runs."""
-        keys = ("data", "relations", "limit", "epochs", "templates", "prompts", "vocabulary")
-        values = {key: getattr(self, key) for key in (*keys, "dtype")}
-        return {
-            key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
-        }
-
 
 @settings
 class BearSettings(Settings):
     """BEAR's protocol, P-tuning and SPE, model by model."""
 
+    _KEPT: ClassVar[tuple[str, ...]] = ("data", "relations", "limit", "epochs", "dtype")
     seeds: Common[Different[Seed]] = (34, 35, 36)
     """Seeds of P-tuning and SPE; whole sentences need none."""
     relations: Common[Several[str]] = ()
@@ -133,16 +136,6 @@ class BearSettings(Settings):
         if self.methods:
             raise ConfigError("--methods is not for BEAR's table, which has four rows; drop it.")
 
-    def kept(self) -> dict[str, Any]:
-        """Return the settings that every run depends on; the others add runs."""
-        return {
-            "data": self.data,
-            "relations": list(self.relations),
-            "limit": self.limit,
-            "epochs": self.epochs,
-            "dtype": self.dtype,
-        }
-
 
 @settings
 class TaskOptions(Settings):
@@ -158,6 +151,7 @@ class TaskOptions(Settings):
 class TaskSettings(TaskOptions):
     """Every task x method x model x seed of a paper about labelled tasks."""
 
+    _KEPT: ClassVar[tuple[str, ...]] = ("paper", "data", "epochs", "limit", "dtype")
     paper: TaskPaper = PTUNING_V2
     """Whose tables: ptuning or ptuning-v2."""
 
@@ -167,10 +161,6 @@ class TaskSettings(TaskOptions):
         _check_known("method", self.methods, self.known_methods)
         _check_known("task", [_parted(text)[0] for text in self.tasks], self.known_tasks)
         _check_known("seed", self.seeds, self.seeds)
-
-    def kept(self) -> dict[str, Any]:
-        """Return the settings that every run depends on; the others add runs."""
-        return {key: getattr(self, key) for key in ("paper", "data", "epochs", "limit", "dtype")}
 
     @property
     def known_tasks(self) -> tuple[str, ...]:

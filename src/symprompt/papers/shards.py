@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -50,7 +51,7 @@ _NOTHING = (0, 0, 0)
 
 @settings
 class ShardConfig:
-    """A run, a file, the shard of it, and where its piece is written."""
+    """A run, a file, the shard of it, and where its piece is written; without rows all of it."""
 
     run: str = ""
     """Run folder."""
@@ -74,15 +75,26 @@ class ShardConfig:
     """Rows of a block."""
 
     @property
-    def shard(self) -> Shard:
-        """What of the file is meant."""
-        return Shard(Place(*self.start), Place(*self.end), self.rows, self.block)
+    def shard(self) -> Shard | None:
+        """What of the file is meant; None is all of it."""
+        whole = Shard(Place(*self.start), Place(*self.end), self.rows, self.block)
+        return whole if self.rows else None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is asked, wherever the run, the file and the model are."""
+        return {key: value for key, value in asdict(self).items() if key not in _PLACES}
+
+
+_PLACES = ("run", "model", "file", "out", "start", "end", "rows", "block")
 
 
 @settings
 class AskShard(ShardConfig):
     """Questions to a run of train; see ``ask_file``."""
 
+    kind: ClassVar[type[Run]] = Run
+    command: ClassVar[str] = "ask"
     relation: str = ""
     """Of rows that name none."""
     want: Literal["", "objects", "subjects"] = ""
@@ -90,29 +102,26 @@ class AskShard(ShardConfig):
     top: Positive = 10
     """How many answers."""
 
-    def make(self, run: Run, *, tick: Tick = silent) -> tuple[Streamed, Outcome]:
-        """Ask the shard's questions and write its piece."""
-        asked = ask_file(
-            run,
-            self.file,
-            self.out,
-            relation=self.relation,
-            want=self.want,
-            columns=self.columns,
-            top=self.top,
-            model=self.model,
-            device=self.device,
-            overwrite=True,
-            shard=self.shard,
-            tick=tick,
+    def read(self, run: Run) -> tuple[Reader, Format]:
+        """Return what reads the file, and how answers are written."""
+        asked = {key: value for key, value in self.asked.items() if key != "device"}
+        return read_questions(run, self.file, self.out, **asked)[0], answer_format()
+
+    def make(self, run: Run, *, overwrite: bool, tick: Tick) -> tuple[Streamed, Outcome]:
+        """Ask the questions and write the answers."""
+        places: Any = {"model": self.model, "shard": self.shard}
+        found = ask_file(
+            run, self.file, self.out, **self.asked, **places, overwrite=overwrite, tick=tick
         )
-        return asked, Outcome({}, [], ())
+        return found, Outcome({}, [], ())
 
 
 @settings
 class PredictShard(ShardConfig):
     """Examples for a run of tune; see ``TaskRun.predict_stream``."""
 
+    kind: ClassVar[type[TaskRun]] = TaskRun
+    command: ClassVar[str] = "predict"
     dtype: str = "auto"
     """Of the passes."""
     max_tokens: Count = 0
@@ -120,20 +129,17 @@ class PredictShard(ShardConfig):
     probabilities: bool = False
     """Give those of all classes."""
 
-    def make(self, run: TaskRun, *, tick: Tick = silent) -> tuple[Streamed, Outcome]:
-        """Predict for the shard's examples and write its piece."""
+    def read(self, run: TaskRun) -> tuple[Reader, Format]:
+        """Return what reads the file, and how predictions are written."""
+        require_parquet(Path(self.out))
+        reader = run.reader(self.file, self.columns, probabilities=self.probabilities)
+        return reader, prediction_format(self.probabilities)
+
+    def make(self, run: TaskRun, *, overwrite: bool, tick: Tick) -> tuple[Streamed, Outcome]:
+        """Predict for the examples and write the predictions."""
+        places: Any = {"model": self.model, "shard": self.shard}
         return run.predict_stream(
-            self.file,
-            self.out,
-            columns=self.columns,
-            model=self.model,
-            device=self.device,
-            dtype=self.dtype,
-            max_tokens=self.max_tokens,
-            probabilities=self.probabilities,
-            overwrite=True,
-            shard=self.shard,
-            tick=tick,
+            self.file, self.out, **self.asked, **places, overwrite=overwrite, tick=tick
         )
 
 
@@ -156,7 +162,7 @@ class ShardJob:
     @property
     def command(self) -> str:
         """What makes the piece."""
-        return "ask" if isinstance(self.config, AskShard) else "predict"
+        return self.config.command
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -177,84 +183,13 @@ def done_file(config: ShardConfig) -> Path:
     return path.with_name(path.name + _DONE)
 
 
-def make_shard(run: Run | TaskRun, config: AnyShard, *, tick: Tick) -> None:
+def make_shard(run: Any, config: AnyShard, *, tick: Tick) -> None:
     """Make one piece, or go on with it; what was counted is written last."""
-    made, outcome = config.make(run, tick=tick)  # type: ignore[arg-type]
+    made, outcome = config.make(run, overwrite=True, tick=tick)
     told = {name: getattr(made, name) for name in ("rows", "bad", "tally")}
     told |= {"metrics": outcome.metrics, "notes": outcome.notes}
     told |= {"device": torch.device(config.device).type, "seconds": made.seconds}
     write_json(done_file(config), told)
-
-
-def ask_shards(
-    config: AskShard,
-    jobs: Jobs,
-    *,
-    overwrite: bool = False,
-    executor: Executor | None = None,
-    tick: Tick = silent,
-) -> Streamed:
-    """Ask a run the questions of a file by several jobs; the answers are those of ``ask_file``.
-
-    Stop it as you like: called again it goes on.
-
-    Args:
-        config: the run, the file, the answers' file and what is asked; no shard of it.
-        jobs: where they run.
-        executor: runs them instead.
-
-    Raises:
-        SympromptError: one clear sentence.
-    """
-    return _asking(config, jobs).run(overwrite, executor, tick)[0]
-
-
-def _asking(config: AskShard, jobs: Jobs) -> _Work:
-    run = Run.load(config.run)
-    asked = {name: getattr(config, name) for name in ("relation", "want", "columns", "top")}
-    reader, _ = read_questions(run, config.file, config.out, **asked)
-    about = {"run": run.folder.digest, "device": config.device, **asked}
-    return _Work(config, jobs, reader, answer_format(), {"command": "ask", **about}, "asking")
-
-
-def predict_shards(
-    config: PredictShard,
-    jobs: Jobs,
-    *,
-    overwrite: bool = False,
-    executor: Executor | None = None,
-    tick: Tick = silent,
-) -> tuple[Streamed, Outcome]:
-    """Predict for a file's examples by several jobs, as ``TaskRun.predict_stream``.
-
-    See ``ask_shards``.
-    """
-    work, run = _predicting(config, jobs)
-    done, pieces = work.run(overwrite, executor, tick)
-    notes = dict.fromkeys(note for piece in pieces for note in piece["notes"])
-    alone = pieces[0]["metrics"] if len(pieces) == 1 else {}
-    metrics = alone or tallied_figures(run.stored, done.tally)
-    return done, Outcome(metrics, [], tuple(notes))
-
-
-def _predicting(config: PredictShard, jobs: Jobs) -> tuple[_Work, TaskRun]:
-    run = TaskRun.load(config.run)
-    reader = run.reader(config.file, config.columns, probabilities=config.probabilities)
-    require_parquet(Path(config.out))
-    names = ("device", "columns", "dtype", "max_tokens", "probabilities")
-    about = {"run": run.folder.digest, **{name: getattr(config, name) for name in names}}
-    form = prediction_format(config.probabilities)
-    return _Work(config, jobs, reader, form, {"command": "predict", **about}, "predicting"), run
-
-
-def plan_asking(config: AskShard, jobs: Jobs) -> list[ShardJob]:
-    """Return the jobs that ``ask_shards`` would make or has made; nothing is written."""
-    return _asking(config, jobs).plan()
-
-
-def plan_predicting(config: PredictShard, jobs: Jobs) -> list[ShardJob]:
-    """Return the jobs that ``predict_shards`` would make or has made; nothing is written."""
-    return _predicting(config, jobs)[0].plan()
 
 
 def describe_shards(jobs: Sequence[ShardJob]) -> list[str]:
@@ -277,29 +212,42 @@ def describe_shards(jobs: Sequence[ShardJob]) -> list[str]:
     return lines
 
 
-class _Work:
-    """The shards of a file, from the first cut to the file that is written."""
+class ShardedFile:
+    """A file that several jobs answer, from the first cut to the file that is written; final.
 
-    def __init__(
-        self,
-        config: AnyShard,
-        jobs: Jobs,
-        reader: Reader,
-        form: Format,
-        about: Mapping[str, Any],
-        stage: str,
-    ) -> None:
-        self.config, self.reader, self.form, self.stage = config, reader, form, stage
+    What is written is that of ``ask_file`` or ``predict_stream``.
+
+    Args:
+        config: the run, the file, the file to write and what is asked; no shard of it.
+        jobs: where they run.
+
+    Raises:
+        SympromptError: the run cannot be asked so.
+    """
+
+    def __init__(self, config: AnyShard, jobs: Jobs) -> None:
+        self.config, self.opened = config, config.kind.load(config.run)
+        self.reader, self.form = config.read(self.opened)  # type: ignore[arg-type]
         self.target = Path(config.out)
         self.folder = shards_of(self.target)
-        self.about = {**about, "columns": list(config.columns), "block": reader.block}
+        about = {"command": config.command, "run": self.opened.folder.digest, **config.asked}
+        self.about = {**about, "columns": list(config.columns), "block": self.reader.block}
         chosen = () if config.device == "auto" else (config.device,)
         self.machine = Machine(**asdict(jobs), devices=chosen)
 
-    def run(
-        self, overwrite: bool, executor: Executor | None, tick: Tick
-    ) -> tuple[Streamed, list[dict[str, Any]]]:
-        """Make what is missing and join it; return what was written and each piece's counts."""
+    def make(
+        self, *, overwrite: bool = False, executor: Executor | None = None, tick: Tick = silent
+    ) -> tuple[Streamed, Outcome]:
+        """Make what is missing and join it; return what was written, and its figures.
+
+        Stop it as you like: called again it goes on.
+
+        Args:
+            executor: runs the jobs in the place of what the settings say.
+
+        Raises:
+            SympromptError: one clear sentence.
+        """
         begun = time.monotonic()
         executor = executor or make_executor(self.folder, self.machine, WORKER)
         self._check(overwrite)
@@ -322,33 +270,29 @@ class _Work:
                 )
             join([Path(job.config.out) for job in jobs], self.target, self.form)
             shutil.rmtree(self.folder)
-        tally: dict[str, int] = {}
+        tally: Counter[str] = Counter()
         for piece in pieces:
-            for name, count in piece["tally"].items():
-                tally[name] = tally.get(name, 0) + count
-        bad = sum(piece["bad"] for piece in pieces)
-        return (
-            Streamed(
-                str(self.target),
-                sum(piece["rows"] for piece in pieces),
-                bad,
-                str(side_file(self.target)) if bad else "",
-                resumed,
-                time.monotonic() - begun,
-                tally,
-            ),
-            pieces,
-        )
+            tally.update(piece["tally"])
+        rows, bad = (sum(piece[name] for piece in pieces) for name in ("rows", "bad"))
+        aside = str(side_file(self.target)) if bad else ""
+        seconds = time.monotonic() - begun
+        done = Streamed(str(self.target), rows, bad, aside, resumed, seconds, tally)
+        alone = pieces[0]["metrics"] if len(pieces) == 1 else {}
+        if not alone and isinstance(self.opened, TaskRun):
+            alone = tallied_figures(self.opened.stored, tally)
+        notes = dict.fromkeys(note for piece in pieces for note in piece["notes"])
+        return done, Outcome(alone, [], tuple(notes))
 
     def plan(self) -> list[ShardJob]:
-        """Return the jobs, as they were cut before or would be now."""
+        """Return the jobs, as they were cut before or would be now; nothing is written."""
+        stored = self._stored()
+        if stored.get("about") != self.about:
+            stored = {"shards": [asdict(shard) for shard in self.reader.cut()]}
+        return self._list(stored)
+
+    def _stored(self) -> dict[str, Any]:
         path = self.folder / PLAN
-        stored = read_json(path) if path.is_file() else {}
-        if stored.get("about") == self.about:
-            shards = stored["shards"]
-        else:
-            shards = [asdict(shard) for shard in self.reader.cut()]
-        return [self._job(number, shard) for number, shard in enumerate(shards, 1)]
+        return dict(read_json(path)) if path.is_file() else {}
 
     def _check(self, overwrite: bool) -> None:
         """Refuse a file that is there, or was begun in another way; write nothing."""
@@ -364,9 +308,8 @@ class _Work:
 
     def _jobs(self, overwrite: bool, tick: Tick) -> list[ShardJob]:
         """Return the jobs of the file, as they were cut when it was begun."""
-        path = self.folder / PLAN
-        plan = read_json(path) if path.is_file() else None
-        if plan is not None and plan["about"] != self.about:
+        plan = self._stored()
+        if plan and plan["about"] != self.about:
             if not overwrite:
                 keys = {**plan["about"], **self.about}
                 differ = [key for key in keys if plan["about"].get(key) != self.about.get(key)]
@@ -374,8 +317,8 @@ class _Work:
                     f"{self.target} was begun with other settings ({', '.join(differ)}); give "
                     "those to go on, or --overwrite to start anew."
                 )
-            plan = None
-        if plan is None:
+            plan = {}
+        if not plan:
             for old in self.folder.iterdir():
                 if old.name != LOCK:
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
@@ -387,33 +330,30 @@ class _Work:
                     f"{self.reader.path} is empty; give a file with at least one entry."
                 )
             plan = {"about": self.about, "shards": [asdict(shard) for shard in shards]}
-            write_json(path, plan)
-        size = plan["shards"][-1]["end"]["bytes"]
-        if self.reader.size < size:
+            write_json(self.folder / PLAN, plan)
+        if self.reader.size < plan["shards"][-1]["end"]["bytes"]:
             raise DataError(
                 f"{self.reader.path} is shorter than when it was begun; give the file of then, or "
                 "start anew with --overwrite."
             )
-        return [self._job(number, shard) for number, shard in enumerate(plan["shards"], 1)]
+        return self._list(plan)
 
-    def _job(self, number: int, shard: Mapping[str, Any]) -> ShardJob:
-        name = f"{number:06d}"
-        config = replace(
-            self.config,
-            out=str(self.folder / f"{name}{self.target.suffix.lower()}"),
-            start=tuple(shard["start"].values()),
-            end=tuple(shard["end"].values()),
-            rows=shard["rows"],
-            block=shard["block"],
-        )
-        return ShardJob(name, config)
+    def _list(self, plan: Mapping[str, Any]) -> list[ShardJob]:
+        jobs = []
+        for number, shard in enumerate(plan["shards"], 1):
+            name = f"{number:06d}"
+            place = {key: tuple(shard[key].values()) for key in ("start", "end")}
+            out = str(self.folder / f"{name}{self.target.suffix.lower()}")
+            jobs.append(ShardJob(name, replace(self.config, **shard | place, out=out)))
+        return jobs
 
     def _make(self, jobs: Sequence[ShardJob], executor: Executor, tick: Tick) -> None:
         """Make the pieces that are missing; the first that fails for good stops the others."""
         rows = {job.name: job.config.rows for job in jobs}
         todo = [job for job in jobs if not job.finished]
         total, done = sum(rows.values()), sum(rows[job.name] for job in jobs if job.finished)
-        tick(self.stage, done, total, "")
+        stage = f"{self.config.command}ing"
+        tick(stage, done, total, "")
         with closing(executor.run(todo)) as events:
             for event in events if todo else ():
                 if event.kind == "failed":
@@ -423,4 +363,4 @@ class _Work:
                     )
                 done += rows[event.job] if event.kind == "done" else 0
                 note = event.note if event.kind == "progress" else event.kind
-                tick(self.stage, done, total, f"shard {event.job}: {note}")
+                tick(stage, done, total, f"shard {event.job}: {note}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,7 +31,14 @@ from symprompt.papers.fact_jobs import (
 )
 from symprompt.papers.jobs import Outcome, Plan
 from symprompt.papers.ptuning import paraphrase_section, prompt_type_section
-from symprompt.papers.records import Group, Key, Loaded, load_groups, published
+from symprompt.papers.records import (
+    Group,
+    Key,
+    Loaded,
+    describe_plan,
+    load_groups,
+    published,
+)
 from symprompt.papers.settings import FactSettings
 from symprompt.probing.results import SUBJECT, load_asked, load_card, load_combination, run_config
 from symprompt.probing.summary import unfilled_notes
@@ -73,8 +80,7 @@ def fact_page(plan: Plan[FactSettings], outcome: Outcome) -> Page:
     """
     loaded = load_groups(plan, list_rows(plan.settings.methods), outcome.failed)
     outcome.require_some(bool(loaded.groups))
-    records = measure_groups(loaded, plan.settings.draws)
-    measured = {(own.label, own.settings["mean"], own.metric, own.versus): own for own in records}
+    measured = measure_groups(loaded, loaded.rows)
     pools = pool_means(loaded)
     pictures: dict[str, list[Picture]] = {}
     if figures.can_draw():
@@ -89,26 +95,11 @@ def fact_page(plan: Plan[FactSettings], outcome: Outcome) -> Page:
         prompt_type_section(loaded),
         subset_section(loaded),
     ]
-    note = describe(plan)
+    words = plan.settings.vocabulary
+    of_words = f"Vocabulary: {words if words in ('full', 'objects') else 'a word list'}."
+    note = describe_plan(plan, "facts of each relation", facts=True, more=[of_words])
     about = {"note": note, "bootstrap draws": plan.settings.draws, "runs": about_groups(loaded)}
-    return Page(TITLE, (note,), tuple(sections), about, records)
-
-
-def describe(plan: Plan[FactSettings]) -> str:
-    """Return what the tables are about, in a sentence or two."""
-    settings = plan.settings
-    parts = [
-        f"Models: {', '.join(model.name for model in plan.models)}.",
-        f"Facts: {Path(settings.data).name or settings.data}"
-        + (f", relations {', '.join(settings.relations)}" if settings.relations else "")
-        + ".",
-        f"Seeds: {', '.join(map(str, settings.seeds))}.",
-        "Vocabulary: "
-        + (settings.vocabulary if settings.vocabulary in ("full", "objects") else "a word list")
-        + ".",
-        *settings.describe_trial("facts of each relation"),
-    ]
-    return " ".join(parts)
+    return Page(TITLE, (note,), tuple(sections), about, list(measured.values()))
 
 
 # ---------------------------------------------------------------- Table 1: methods
@@ -118,15 +109,15 @@ def describe(plan: Plan[FactSettings]) -> str:
 Measured = Mapping[tuple[str, str, str, str], Record]
 
 
-def measure_groups(loaded: Loaded, draws: int) -> list[Record]:
-    """Return every group's figures with bootstrap intervals, and SPE's minus P-tuning's."""
-    groups = list(loaded.groups.values())
+def measure_groups(loaded: Loaded, rows: Sequence[Row]) -> Measured:
+    """Return the groups' figures with bootstrap intervals, and SPE's minus P-tuning's."""
+    draws = loaded.plan.settings.draws
+    groups = [group for group in loaded.groups.values() if group.row in rows]
     # numpy lets go of the interpreter while it draws, so threads share the work.
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-        own_draws = [
-            threads.submit(bootstrap, one.rank, one.relation, draws=draws) for one in groups
-        ]
-        drawn = [found.result() for found in own_draws]
+        drawn = list(
+            threads.map(lambda one: bootstrap(one.rank, one.relation, draws=draws), groups)
+        )
     records = []
     for group, intervals in zip(groups, drawn, strict=True):
         own: dict[str, Any] = {"command": "train", "split": "test", "n": len(group.keys)}
@@ -135,20 +126,20 @@ def measure_groups(loaded: Loaded, draws: int) -> list[Record]:
             own |= {"metric": metric, "settings": {"mean": mean}}
             value, bounds = getattr(group.means[mean], metric), asdict(intervals[mean][metric])
             records.append(Record(value=value, **bounds, **own))
-        base = loaded.groups.get((group.model, PTUNING))
-        if group.row.config == SPE and base is not None and base.keys == group.keys:
+        base = next((one for one in groups if one.label == f"{group.model}: P-tuning"), None)
+        if group.row.name == "SPE" and base is not None and base.keys == group.keys:
             changes = paired_bootstrap(base.rank, group.rank, base.relation, draws=draws)
             for mean, metric in itertools.product(changes, METRICS):
                 own |= {"metric": metric, "settings": {"mean": mean}, "versus": base.label}
                 bounds = asdict(changes[mean][metric])
                 records.append(Record(value=bounds.pop("difference"), **bounds, **own))
-    return records
+    return {(own.label, own.settings["mean"], own.metric, own.versus): own for own in records}
 
 
 def table_1(loaded: Loaded, measured: Measured) -> Section:
     """Return SPE's Table 1 with our figures, one table per model and average."""
     grids = [
-        _model_grid(loaded, measured, model.name, averaging)
+        method_grid(loaded, loaded.rows, measured, model.name, averaging, MODELS)
         for averaging in _AVERAGES
         for model in loaded.plan.models
     ]
@@ -167,14 +158,26 @@ def table_1(loaded: Loaded, measured: Measured) -> Section:
     )
 
 
-def _model_grid(loaded: Loaded, measured: Measured, model: str, averaging: str) -> Grid:
-    header = ("method", "seeds", "P@1", "P@10", "MRR", *(f"published:\n{name}" for name in MODELS))
-    rows, changes = [], []
-    for row in loaded.rows:
+def method_grid(
+    loaded: Loaded,
+    rows: Sequence[Row],
+    measured: Measured,
+    model: str,
+    averaging: str,
+    beside: Sequence[str] = (),
+) -> Grid:
+    """Return the methods on one model, and SPE minus P-tuning.
+
+    Args:
+        beside: models of SPE's Table 1 whose figures stand in columns of their own.
+    """
+    header = ("method", "seeds", "P@1", "P@10", "MRR", *(f"published:\n{name}" for name in beside))
+    ours, changes = [], []
+    for row in rows:
         group = loaded.groups.get((model, row.config))
-        theirs = tuple(published_cell(row, name) for name in MODELS)
+        theirs = tuple(published_cell(row, name) for name in beside)
         if group is None:
-            rows.append((row.name, "", loaded.missing[model, row.config], "", "", *theirs))
+            ours.append((row.name, "", loaded.missing[model, row.config], "", "", *theirs))
             continue
         seeds = str(len(group.seeds)) if row.seeded else DASH
         if row.seeded and len(group.seeds) < group.wanted:
@@ -183,15 +186,15 @@ def _model_grid(loaded: Loaded, measured: Measured, model: str, averaging: str) 
             found = [measured.get((group.label, averaging, one, versus)) for one in METRICS]
             cells = [figure_cell([own]) for own in found if own is not None]
             if not versus:
-                rows.append((row.name, seeds, *cells, *theirs))
+                ours.append((row.name, seeds, *cells, *theirs))
             elif cells:
-                ours, base = (published(config)[TABLE_1] for config in (SPE, PTUNING))
-                for name in MODELS:
-                    minus = (f"{ours[name][one] - base[name][one]:+.1f}" for one in METRICS)
+                for name in beside:
+                    own, base = (published(config)[TABLE_1][name] for config in (SPE, PTUNING))
+                    minus = (f"{own[one] - base[one]:+.1f}" for one in METRICS)
                     cells.append(" / ".join(minus) + " [S]")
                 changes.append(("SPE minus P-tuning", "", *cells))
-    title = f"{model}, {averaging}"
-    return Grid(title, header, (tuple(rows), tuple(changes)), marked=(5, 6, 7))
+    title, marked = f"{model}, {averaging}", tuple(range(5, len(header)))
+    return Grid(title, header, (tuple(ours), tuple(changes)), marked)
 
 
 def published_cell(row: Row, model: str) -> str:
@@ -343,15 +346,7 @@ def pool_curve(group: Group, found: Pools) -> KCurve:
     start = summarise(before, group.relation)[OVER_RELATIONS]
     found_weights = [load_combination(Folder(path)) for path in group.paths]
     every = np.concatenate([own.weights[SUBJECT] for own in found_weights if own is not None])
-    return KCurve(
-        tuple(found),
-        {
-            name: tuple(getattr(summary, metric) for summary in found.values())
-            for metric, name in METRIC_NAMES.items()
-        },
-        {name: getattr(start, metric) for metric, name in METRIC_NAMES.items()},
-        (float(every.min()), float(every.max())),
-    )
+    return KCurve(found, start, every)
 
 
 @dataclass(frozen=True)
@@ -368,7 +363,7 @@ class Example:
     joint: tuple[str, ...]
 
 
-def find_examples(path: str, *, risen: int = _RISEN, fallen: int = _FALLEN) -> list[Example]:
+def find_examples(path: str) -> list[Example]:
     """Return the facts whose right answer rose most by re-ranking, then those that fell most.
 
     Of each relation at most one that rose and one that fell. Facts with another true object among
@@ -400,7 +395,7 @@ def find_examples(path: str, *, risen: int = _RISEN, fallen: int = _FALLEN) -> l
         )
 
     found = []
-    for sign, count in ((1.0, risen), (-1.0, fallen)):
+    for sign, count in ((1.0, _RISEN), (-1.0, _FALLEN)):
         seen: set[str] = set()
         for row in np.argsort(-sign * moved, kind="stable").tolist():
             if len(seen) == count or not sign * float(moved[row]) > 0:
@@ -521,12 +516,9 @@ def majority_answers(group: Group) -> float:
 def first_answers(path: str) -> list[str]:
     """Return the first answer of every test fact of a run, re-ranked where the run re-ranks."""
     folder = Folder(path)
-    asked, combination = load_asked(folder, "test"), load_combination(folder)
-    predictions, texts = asked.predictions, asked.candidates()
-    best = np.zeros(len(predictions), dtype=np.int64)
-    if combination is not None:
-        best = predictions.joint(combination).argmax(1)
-    return [row[place].strip() for row, place in zip(texts, best.tolist(), strict=True)]
+    asked = load_asked(folder, "test")
+    found = asked.predictions.first_answer(load_combination(folder))
+    return [text.strip() for text in asked.read(found)]
 
 
 def imbalance_section(loaded: Loaded) -> Section:

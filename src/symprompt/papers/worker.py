@@ -92,8 +92,7 @@ class Worker:
         tick = self._ticks(name)
         config = replace(config, device=self.device)
         if isinstance(config, ShardConfig):
-            kind = Run if isinstance(config, AskShard) else TaskRun
-            self._run = self._run or kind.load(config.run)
+            self._run = self._run or config.kind.load(config.run)
             make_shard(self._run, config, tick=tick)
         elif isinstance(config, RunConfig):
             if source:

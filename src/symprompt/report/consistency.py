@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from symprompt.files.grid import DASH, Grid, Grids, difference_cell, interval_cell
-from symprompt.report.tables import shared_facts, shared_notes
-from symprompt.runs.statistics import ABOUT_P, OVER_FACTS, OVER_RELATIONS, bootstrap_means
+from symprompt.files.grid import DASH, Grid, Grids, interval_cell
+from symprompt.report.tables import about_bootstrap, means_grids, shared_facts, shared_notes
+from symprompt.runs.statistics import ABOUT_P, OVER_FACTS, bootstrap_means
 
 if TYPE_CHECKING:
     from symprompt.probing.rewording import Consistency
@@ -31,7 +31,6 @@ def consistency_tables(
     by_relation: bool = False,
     forward: bool = False,
     draws: int = 1000,
-    seed: int = 0,
 ) -> Grids:
     """Return the consistency of runs with bootstrap intervals, each also minus the first.
 
@@ -40,7 +39,6 @@ def consistency_tables(
         by_relation: also make one row per relation.
         forward: also the first answers by object score of runs that re-rank.
         draws: bootstrap resamplings of facts.
-        seed: the bootstrap's seed.
 
     Returns:
         Tables whose values are "runs", "differences", "relations", "notes" and "bootstrap".
@@ -59,9 +57,9 @@ def consistency_tables(
     differences: list[dict[str, Any]] = []
     relations: list[dict[str, Any]] = []
     for title, run, values in rows:
-        figures = _figures(values, run.relation, draws, seed)
+        figures = _figures(values, run.relation, draws)
         listed.append({"name": title, "facts": len(run.facts), **figures})
-        relations += _relation_rows(title, run, values, draws, seed) if by_relation else []
+        relations += _relation_rows(title, run, values, draws) if by_relation else []
     first, base, before = rows[0]
     for title, run, values in rows[1:]:
         pairs = shared_facts(_keys(base), _keys(run))
@@ -69,7 +67,7 @@ def consistency_tables(
             continue
         ours, theirs = pairs.T
         change = {name: values[name][theirs] - before[name][ours] for name in _COLUMNS}
-        found = bootstrap_means(_percent(change), base.relation[ours], draws=draws, seed=seed)
+        found = bootstrap_means(_percent(change), base.relation[ours], draws=draws)
         plain = {mean: {k: asdict(v) for k, v in own.items()} for mean, own in found.items()}
         differences.append({"name": title, "to": first, "facts": len(pairs), **plain})
     if differences:
@@ -80,9 +78,10 @@ def consistency_tables(
         "relations": relations,
         "rewordings": {names[path]: dict(run.rewordings) for path, run in runs.items()},
         "notes": notes,
-        "bootstrap": {"draws": draws, "seed": seed, "level": 0.95},
+        "bootstrap": about_bootstrap(draws),
     }
-    grids = [_grid(values_all, averaging) for averaging in (OVER_RELATIONS, OVER_FACTS)]
+    columns = {("", name): heading for name, heading in _COLUMNS.items()}
+    grids = means_grids(values_all, columns, {title: title for title, *_ in rows})
     if by_relation:
         grids.append(_relation_grid(relations))
     return Grids(values_all, grids, notes)
@@ -97,9 +96,9 @@ def _percent(values: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[An
 
 
 def _figures(
-    values: Mapping[str, npt.NDArray[Any]], relation: npt.NDArray[Any], draws: int, seed: int
+    values: Mapping[str, npt.NDArray[Any]], relation: npt.NDArray[Any], draws: int
 ) -> dict[str, Any]:
-    found = bootstrap_means(_percent(values), relation, draws=draws, seed=seed)
+    found = bootstrap_means(_percent(values), relation, draws=draws)
     return {
         averaging: {
             name: {"value": own.difference, "low": own.low, "high": own.high}
@@ -110,13 +109,13 @@ def _figures(
 
 
 def _relation_rows(
-    title: str, run: Consistency, values: Mapping[str, npt.NDArray[Any]], draws: int, seed: int
+    title: str, run: Consistency, values: Mapping[str, npt.NDArray[Any]], draws: int
 ) -> Iterator[dict[str, Any]]:
     for number in np.unique(run.relation).tolist():
         own = run.relation == number
         name = run.relations[number]
         figures = _figures(
-            {key: value[own] for key, value in values.items()}, run.relation[own], draws, seed
+            {key: value[own] for key, value in values.items()}, run.relation[own], draws
         )
         yield {
             "relation": name,
@@ -125,27 +124,6 @@ def _relation_rows(
             "rewordings": run.rewordings[name],
             **figures[OVER_FACTS],
         }
-
-
-def _grid(values: Mapping[str, Any], averaging: str) -> Grid:
-    rows = tuple(
-        (
-            run["name"],
-            str(run["facts"]),
-            *(interval_cell(**run[averaging][name]) for name in _COLUMNS),
-        )
-        for run in values["runs"]
-    )
-    changes = tuple(
-        (
-            f"{row['name']}\nminus {row['to']}",
-            str(row["facts"]),
-            *(difference_cell(**row[averaging][name]) for name in _COLUMNS),
-        )
-        for row in values["differences"]
-    )
-    title = f"{averaging.capitalize()}, in percent, with 95 % intervals"
-    return Grid(title, ("run", "facts", *_COLUMNS.values()), (rows, changes))
 
 
 def _relation_grid(rows: list[dict[str, Any]]) -> Grid:

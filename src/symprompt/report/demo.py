@@ -113,7 +113,7 @@ def write_figures(
             curve,
             title="SPE: how many candidates to ask back",
             caption=f"{about} Weight {curve.shown_weights}, chosen on dev with "
-            f"K = {curve.k[-1]}. Up to K = 10, P@10 cannot change.",
+            f"K = {max(curve.means)}. Up to K = 10, P@10 cannot change.",
         ),
     }
     for question in questions[:1]:

@@ -344,12 +344,12 @@ def _unpaired(run: _Answered, paired: set[int], what: str) -> list[str]:
 def _in_turn(rows: Sequence[dict[str, Any]], group: str) -> list[dict[str, Any]]:
     """Return rows with one of each group first, then a second of each, and so on."""
     seen: Counter[str] = Counter()
-    turns = []
-    for row in rows:
+
+    def turn(row: Mapping[str, Any]) -> int:
         seen[row[group]] += 1
-        turns.append(seen[row[group]])
-    order = sorted(range(len(rows)), key=lambda place: turns[place])
-    return [rows[place] for place in order]
+        return seen[row[group]]
+
+    return sorted(rows, key=turn)
 
 
 def _counts_grid(values: Mapping[str, Any], names: Sequence[str], group: str, what: str) -> Grid:

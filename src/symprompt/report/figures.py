@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symprompt.errors import ConfigError, RunError, SympromptError, counted
-from symprompt.facts.types import Split
 from symprompt.files.atomic import reason, write_file
 from symprompt.probing.results import Array, Ranks, load_asked, load_combination
 from symprompt.report.records import METRIC_NAMES, is_share
 from symprompt.runs.folder import Folder, Record
-from symprompt.runs.statistics import METRICS, OVER_RELATIONS, summarise
+from symprompt.runs.statistics import OVER_RELATIONS, Summary, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -253,49 +252,43 @@ def method_looks(methods: Mapping[str, str]) -> dict[str, tuple[str, int]]:
     return looks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KCurve:
-    """The metrics (percent, mean over relations) when 1, 2, ... K candidates are asked back.
+    """The means over relations when 1, 2, ... K candidates are asked back.
 
     Attributes:
-        values: metric -> one value for each of ``k``.
-        forward: metric -> the value without asking back.
-        weights: the smallest and largest weight of the subject score among the relations.
+        means: by K.
+        forward: without asking back.
+        weights: of the subject score, of any number of relations.
     """
 
-    k: tuple[int, ...]
-    values: dict[str, tuple[float, ...]]
-    forward: dict[str, float]
-    weights: tuple[float, float]
+    means: Mapping[int, Summary]
+    forward: Summary
+    weights: Array
 
     @property
     def shown_weights(self) -> str:
-        """The weights for a caption."""
-        return " to ".join(f"{weight:.3g}" for weight in dict.fromkeys(self.weights))
+        """The smallest and the largest weight, for a caption."""
+        ends = dict.fromkeys((float(self.weights.min()), float(self.weights.max())))
+        return " to ".join(f"{weight:.3g}" for weight in ends)
 
 
-def k_curve(folder: Folder, split: Split = "test") -> KCurve:
+def k_curve(folder: Folder) -> KCurve:
     """Re-rank a run's stored candidates for every K up to the stored one, realistic ranks.
 
     Raises:
         RunError: the run did not ask back.
     """
-    predictions, combination = load_asked(folder, split).predictions, load_combination(folder)
+    predictions, combination = load_asked(folder, "test").predictions, load_combination(folder)
     if combination is None or combination.subject is None:
         raise RunError(f"{folder.path} did not ask back, so it has no curve over K.")
-    numbers = tuple(range(1, predictions.candidates.shape[1] + 1))
 
-    def means(ranks: Ranks[Array]) -> dict[str, float]:
-        found = summarise(ranks.realistic, predictions.relation)[OVER_RELATIONS]
-        return {METRIC_NAMES[metric]: getattr(found, metric) for metric in METRICS}
+    def mean(ranks: Ranks[Array]) -> Summary:
+        return summarise(ranks.realistic, predictions.relation)[OVER_RELATIONS]
 
-    found = [means(predictions.reranked(combination, k=k)) for k in numbers]
-    return KCurve(
-        numbers,
-        {name: tuple(entry[name] for entry in found) for name in METRIC_NAMES.values()},
-        means(predictions.ranks()),
-        (float(combination.subject.min()), float(combination.subject.max())),
-    )
+    pools = range(1, predictions.candidates.shape[1] + 1)
+    found = {k: mean(predictions.reranked(combination, k=k)) for k in pools}
+    return KCurve(found, mean(predictions.ranks()), combination.subject)
 
 
 @dataclass(frozen=True)
@@ -382,15 +375,17 @@ def draw_k_curve(curve: KCurve, *, title: str, caption: str) -> Figure:
     """Draw what each metric gains, in points, when so many candidates are re-ranked."""
     figure = make_figure(3.3, title, caption)
     # One scale that holds zero, so that a step of a point looks the same in every panel.
-    panels = figure.subplots(1, len(curve.values), sharex=True, sharey=True)
+    panels = figure.subplots(1, len(METRIC_NAMES), sharex=True, sharey=True)
     look: dict[str, Any] = {"color": ORANGE, "marker": "o", "markersize": 3.5, "linewidth": 1.5}
-    for axes, (name, values) in zip(panels, curve.values.items(), strict=True):
-        before = curve.forward[name]
+    for axes, (metric, name) in zip(panels, METRIC_NAMES.items(), strict=True):
+        before = getattr(curve.forward, metric)
+        values = [getattr(own, metric) for own in curve.means.values()]
+        gains = [value - before for value in values]
         axes.axhline(0, label="not asked back", **_DASHED)
-        axes.plot(curve.k, [value - before for value in values], label="asked back", **look)
+        axes.plot(list(curve.means), gains, label="asked back", **look)
         axes.set_title(f"{name}: {before:.1f} % to {values[-1]:.1f} %", fontsize=10)
         axes.set_xlabel("K, candidates asked back")
-        axes.set_xticks([k for k in curve.k if k == 1 or k % 5 == 0])
+        axes.set_xticks([k for k in curve.means if k == 1 or k % 5 == 0])
         _style(axes)
     low, high = panels[0].get_ylim()
     panels[0].set_ylim(min(low, -0.5), max(high, 1.0))

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import stdev
 from typing import TYPE_CHECKING, Any
 
 from symprompt.errors import ConfigError, RunError, counted
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 TRAINED, SECONDS = "trained", "seconds"
 """Figures of every method: how many weights are trained, and how long that takes."""
 METRIC_NAMES = {"p1": "P@1", "p10": "P@10", "mrr": "MRR"}
-_METHODS = {"ft": "FT", "pt": "PT", "pt2": "PT-2", "lora": "LoRA", "mpt2": "MPT-2"}
+METHODS = {"ft": "FT", "pt": "PT", "pt2": "PT-2", "mpt2": "MPT-2", "lora": "LoRA"}
+"""What is trained on a labelled task, as tables call it."""
 _PATTERNS = {
     "ptuning": "P-tuning",
     "pt2": "PT-2, verbalizer",
@@ -118,7 +120,7 @@ class _Run:
         """Return what to call the method."""
         details, method = self.manifest.details, self.manifest.method
         if "pattern" not in details:
-            return _METHODS.get(method, method) or self.folder.name
+            return METHODS.get(method, method) or self.folder.name
         frozen = method == "ptuning" and not details["model_trained"]
         return _PATTERNS.get(method, method) + (", frozen model" if frozen else "")
 
@@ -222,9 +224,7 @@ def _names(recipes: Sequence[Sequence[_Run]]) -> list[str]:
     names = []
     for runs in recipes:
         folders = [run.folder.name for run in runs]
-        shared = folders[0]
-        while not all(folder.startswith(shared) for folder in folders):
-            shared = shared[:-1]
+        shared = os.path.commonprefix(folders)  # noqa: RUF071 (letter by letter)
         shared = shared.rstrip("-_.0123456789")
         names.append(folders[0] if len(runs) == 1 else shared or ", ".join(folders))
     if len(set(names)) == len(names):
@@ -239,7 +239,7 @@ def _grid(title: str, records: Sequence[Record]) -> Grid:
     rows: dict[str, dict[str, list[Record]]] = {}
     changes: dict[str, dict[str, list[Record]]] = {}
     for record in records:
-        name = record.label or _METHODS.get(record.method, record.method)
+        name = record.label or METHODS.get(record.method, record.method)
         where, row = rows, name
         if record.versus:
             where, row = changes, f"{name}\nminus {record.versus}"
@@ -314,10 +314,7 @@ def number(value: float, digits: int = 2) -> str:
 
 def deviation(values: Sequence[float]) -> float:
     """Return the deviation of a sample, with n - 1 below; 0 for one value."""
-    if len(values) < 2:
-        return 0.0
-    middle = sum(values) / len(values)
-    return float((sum((value - middle) ** 2 for value in values) / (len(values) - 1)) ** 0.5)
+    return stdev(values) if len(values) > 1 else 0.0
 
 
 # ------------------------------------------------------------------------------ listing

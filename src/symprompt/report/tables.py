@@ -32,7 +32,7 @@ from symprompt.probing.summary import candidate_notes, skipped_notes, unfilled_n
 from symprompt.report.records import METRIC_NAMES
 from symprompt.runs import statistics as averages
 from symprompt.runs.folder import MANIFEST
-from symprompt.runs.statistics import METRICS, OVER_FACTS, OVER_RELATIONS, Difference, Interval
+from symprompt.runs.statistics import OVER_FACTS, OVER_RELATIONS, Difference, Interval
 
 _ABOUT_FILTERED = (
     "filtered: other true objects of the same subject are left out of the ranks (– where no rank "
@@ -105,7 +105,6 @@ def comparison(
     *,
     by_relation: bool = False,
     draws: int = 1000,
-    seed: int = 0,
     reference: int = 0,
 ) -> Grids:
     """Compare runs with bootstrap intervals, each also paired with the reference, the first one.
@@ -118,15 +117,12 @@ def comparison(
         runs: at least one run, with distinct names.
         by_relation: also make one row per relation.
         draws: bootstrap resamplings.
-        seed: the bootstrap's seed.
         reference: the position of the run that the others are compared with.
 
     Returns:
         Tables whose values are "runs", "differences" (the other runs minus the reference, on the
         facts that both have), "relations" with their own "differences", "notes" and "bootstrap".
     """
-    if not runs:
-        raise SympromptError("No runs to compare; give at least one.")
     names = [run.name for run in runs]
     if len(set(names)) != len(names):
         raise SympromptError(f"Runs {names} must have distinct names.")
@@ -149,28 +145,28 @@ def comparison(
         if not len(pairs):
             continue
         row: dict[str, Any] = {"name": run.name, "title": run.title, "to": first.name}
-        row |= _changes(first, run, pairs, draws, seed)
+        row |= _changes(first, run, pairs, draws)
         for kind, one in first.beside.items():
             if kind not in run.beside:
                 continue
             other = run.beside[kind]
             pairs = shared_facts(one.key, other.key)
             if len(pairs):
-                row[kind] = _changes(one, other, pairs, draws, seed)
+                row[kind] = _changes(one, other, pairs, draws)
         differences.append(row)
     if differences:
         notes.append(averages.ABOUT_P)
-    relations = _relation_rows(runs, draws, seed) if by_relation else []
+    relations = _relation_rows(runs, draws) if by_relation else []
     if by_relation and len(runs) > 1:
-        notes += _compare_relations(runs, first, relations, labels, draws, seed)
+        notes += _compare_relations(runs, first, relations, labels, draws)
     values: dict[str, Any] = {
-        "runs": [_run_row(run, labels[run.name], draws, seed) for run in runs],
+        "runs": [_run_row(run, labels[run.name], draws) for run in runs],
         "differences": differences,
         "relations": relations,
         "notes": notes,
-        "bootstrap": {"draws": draws, "seed": seed, "level": 0.95},
+        "bootstrap": about_bootstrap(draws),
     }
-    grids = [_means_grid(values, labels, averaging) for averaging in (OVER_RELATIONS, OVER_FACTS)]
+    grids = means_grids(values, _shown_columns(values["runs"]), labels)
     if by_relation:
         grids.append(_relation_grid(values["relations"], labels))
     return Grids(values, grids, notes)
@@ -201,6 +197,11 @@ def compare_runs(
     return comparison(scores, by_relation=by_relation, draws=draws)
 
 
+def about_bootstrap(draws: int) -> dict[str, Any]:
+    """Return how intervals were made, for programs."""
+    return {"draws": draws, "seed": 0, "level": averages.LEVEL}
+
+
 def _filtered_differ(run: RunScores, relation: str = "") -> bool:
     """Return whether filtered ranks of a run, or of one of its relations, are not the raw ones."""
     if "filtered" not in run.beside:
@@ -224,12 +225,12 @@ def shared_notes(remarks: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _changes(
-    first: RunScores, run: RunScores, pairs: npt.NDArray[Any], draws: int, seed: int
+    first: RunScores, run: RunScores, pairs: npt.NDArray[Any], draws: int
 ) -> dict[str, Any]:
     """Return a run minus the first one on the facts that both have."""
     ours, theirs = pairs.T
     changes = averages.paired_bootstrap(
-        first.rank[ours], run.rank[theirs], first.relation[ours], draws=draws, seed=seed
+        first.rank[ours], run.rank[theirs], first.relation[ours], draws=draws
     )
     return {"facts": len(pairs), **_plain(changes)}
 
@@ -241,20 +242,18 @@ def _plain(measured: Mapping[str, Mapping[str, Interval | Difference]]) -> dict[
     }
 
 
-def _run_row(run: RunScores, label: str, draws: int, seed: int) -> dict[str, Any]:
+def _run_row(run: RunScores, label: str, draws: int) -> dict[str, Any]:
     """Return a run's averages and their intervals, by averaging and metric."""
     row: dict[str, Any] = {"name": run.name, "title": run.title, "label": label}
     row |= {"method": run.method, "model": run.model}
     row |= {"facts": len(run.key), "relations": np.unique(run.relation).size}
     for kind, own in run.beside.items():
-        row[kind] = {"facts": len(own.key), **_averages(own.rank, own.relation, draws, seed)}
-    return row | _averages(run.rank, run.relation, draws, seed)
+        row[kind] = {"facts": len(own.key), **_averages(own.rank, own.relation, draws)}
+    return row | _averages(run.rank, run.relation, draws)
 
 
-def _averages(
-    rank: npt.NDArray[Any], relation: npt.NDArray[Any], draws: int, seed: int
-) -> dict[str, Any]:
-    bounds = _plain(averages.bootstrap(rank, relation, draws=draws, seed=seed))
+def _averages(rank: npt.NDArray[Any], relation: npt.NDArray[Any], draws: int) -> dict[str, Any]:
+    bounds = _plain(averages.bootstrap(rank, relation, draws=draws))
     return {
         averaging: {
             metric: {"value": value, **bounds[averaging][metric]}
@@ -264,7 +263,7 @@ def _averages(
     }
 
 
-def _relation_rows(runs: Sequence[RunScores], draws: int, seed: int) -> list[dict[str, Any]]:
+def _relation_rows(runs: Sequence[RunScores], draws: int) -> list[dict[str, Any]]:
     """Return one row per relation name of any run, in order of first appearance.
 
     Each has the number of facts and the averages of every run; no averages where a run lacks it.
@@ -278,12 +277,12 @@ def _relation_rows(runs: Sequence[RunScores], draws: int, seed: int) -> list[dic
             own = run.relation == number
             row: dict[str, Any] = {"name": run.name, "facts": int(own.sum())}
             if own.any():
-                row |= _averages(run.rank[own], run.relation[own], draws, seed)[OVER_FACTS]
+                row |= _averages(run.rank[own], run.relation[own], draws)[OVER_FACTS]
             several = any(_filtered_differ(own, name) for own in runs)
             for kind, beside in (run.beside if several else _without_filtered(run)).items():
                 asked = beside.relation == number
                 if asked.any():
-                    means = _averages(beside.rank[asked], beside.relation[asked], draws, seed)
+                    means = _averages(beside.rank[asked], beside.relation[asked], draws)
                     row[kind] = {"facts": int(asked.sum()), OVER_FACTS: means[OVER_FACTS]}
             found.append(row)
         rows.append({"relation": name, "label": labels.get(name, ""), "runs": found})
@@ -296,7 +295,6 @@ def _compare_relations(
     rows: Sequence[dict[str, Any]],
     labels: Mapping[str, str],
     draws: int,
-    seed: int,
 ) -> list[str]:
     """Add to each relation's row the other runs minus the first; return notes on what was lost."""
     notes = []
@@ -306,7 +304,7 @@ def _compare_relations(
             continue
         ours, theirs = pairs.T
         found = averages.paired_by_relation(
-            first.rank[ours], run.rank[theirs], first.relation[ours], draws=draws, seed=seed
+            first.rank[ours], run.rank[theirs], first.relation[ours], draws=draws
         )
         lost = []
         for number, means in found.items():
@@ -325,74 +323,78 @@ def _compare_relations(
     return [*notes, _ABOUT_RELATIONS] if notes else []
 
 
-def _means_grid(values: Mapping[str, Any], labels: Mapping[str, str], averaging: str) -> Grid:
-    shown = _shown_beside(values["runs"])
-    rows = tuple(
-        (
-            labels[run["name"]],
-            str(run["facts"]),
-            *(interval_cell(**run[averaging][metric]) for metric in METRICS),
-            *_cells_beside(run, averaging, shown, interval_cell),
-        )
-        for run in values["runs"]
-    )
-    changes = tuple(
-        (
-            f"{labels[row['name']]}\nminus {labels[row['to']]}",
-            str(row["facts"]),
-            *(difference_cell(**row[averaging][metric]) for metric in METRICS),
-            *_cells_beside(row, averaging, shown, difference_cell),
-        )
-        for row in values["differences"]
-    )
-    title = f"{averaging.capitalize()}, in percent, with 95 % intervals"
-    header = ("run", "facts", *METRIC_NAMES.values(), *(_BESIDE[kind][own] for kind, own in shown))
-    return Grid(title, header, (rows, changes))
+# The kind of the figures, "" for a run's own ranks, and the metric -> the column's heading.
+Columns = Mapping[tuple[str, str], str]
 
 
-def _shown_beside(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the kind and metric of the further columns that any of some rows has."""
-    return [
-        (kind, metric)
+def means_grids(
+    values: Mapping[str, Any], columns: Columns, labels: Mapping[str, str]
+) -> list[Grid]:
+    """Return a table of runs and of their differences, for either averaging.
+
+    Args:
+        values: "runs" and "differences".
+        labels: what runs are called, by name.
+    """
+    grids = []
+    for averaging in (OVER_RELATIONS, OVER_FACTS):
+        rows = tuple(
+            (labels[run["name"]], *_cells(run, averaging, columns, interval_cell))
+            for run in values["runs"]
+        )
+        changes = tuple(
+            (
+                f"{labels[row['name']]}\nminus {labels[row['to']]}",
+                *_cells(row, averaging, columns, difference_cell),
+            )
+            for row in values["differences"]
+        )
+        title = f"{averaging.capitalize()}, in percent, with 95 % intervals"
+        grids.append(Grid(title, ("run", "facts", *columns.values()), (rows, changes)))
+    return grids
+
+
+def _shown_columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Return the columns of a table: those of every run, and further ones that any of them has."""
+    beside = {
+        (kind, metric): heading
         for kind, metrics in _BESIDE.items()
-        for metric in metrics
+        for metric, heading in metrics.items()
         if any(kind in row for row in rows)
-    ]
+    }
+    return {("", metric): name for metric, name in METRIC_NAMES.items()} | beside
 
 
-def _cells_beside(
-    row: Mapping[str, Any],
-    averaging: str,
-    shown: Sequence[tuple[str, str]],
-    cell: Callable[..., str],
+def _cells(
+    row: Mapping[str, Any], averaging: str, columns: Columns, cell: Callable[..., str]
 ) -> Iterator[str]:
-    """Yield the figures of the further columns."""
-    for kind, metric in shown:
-        yield cell(**row[kind][averaging][metric]) if kind in row else DASH
+    """Yield how many facts there are, and the figures of a row."""
+    yield str(row["facts"])
+    for kind, metric in columns:
+        own = row.get(kind, {}) if kind else row
+        # The figures of a relation stand in the row itself.
+        means = own.get(averaging, own)
+        yield cell(**means[metric]) if metric in means else DASH
 
 
 def _relation_grid(relations: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Grid:
     """Return a row for each run below each relation; with one run there is no column of runs."""
     sections = []
-    more = _shown_beside([run for row in relations for run in row["runs"]])
+    columns = _shown_columns([run for row in relations for run in row["runs"]])
+    several = len(labels) > 1
     for row in relations:
         name = f"{row['relation']} {row['label']}".strip()
         section: list[tuple[str, ...]] = []
         for run in row["runs"]:
             # The relation stands in the first of its rows alone.
-            shown = "" if section else name
-            cells = (interval_cell(**run[metric]) if metric in run else DASH for metric in METRICS)
-            label = (labels[run["name"]],) if len(labels) > 1 else ()
-            beside = _cells_beside(run, OVER_FACTS, more, interval_cell)
-            section.append((shown, *label, str(run["facts"]), *cells, *beside))
+            label = (labels[run["name"]],) if several else ()
+            cells = _cells(run, OVER_FACTS, columns, interval_cell)
+            section.append(("" if section else name, *label, *cells))
         for change in row.get("differences", []):
             label = (f"{labels[change['name']]}\nminus {labels[change['to']]}",)
-            changes = (difference_cell(**change[metric]) for metric in METRICS)
-            section.append(("", *label, str(change["facts"]), *changes, *(DASH for _ in more)))
+            section.append(("", *label, *_cells(change, OVER_FACTS, columns, difference_cell)))
         sections.append(tuple(section))
-    several = len(labels) > 1
-    header = ("relation", *(("run",) if several else ()), "facts", *METRIC_NAMES.values())
-    header += tuple(_BESIDE[kind][metric] for kind, metric in more)
+    header = ("relation", *["run"] * several, "facts", *columns.values())
     title = "By relation, in percent, with 95 % intervals"
     rows = tuple(sections) if several else (tuple(row for own in sections for row in own),)
     return Grid(title, header, rows, folded=(1,) if several else ())

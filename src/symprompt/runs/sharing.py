@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -87,16 +87,7 @@ def copy_without_places(run: Folder, into: Path, *, model: str) -> Folder:
     """
     manifest = run.manifest
     places = {manifest.model: model}
-    files = {}
-    for name, entry in manifest.files.items():
-        target = into / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.suffix == ".json":
-            write_file(target, to_json(_placeless(read_json(run.path / name), places)))
-            entry = FileEntry(bytes=target.stat().st_size, sha256=entry.sha256)
-        else:
-            shutil.copyfile(run.path / name, target)
-        files[name] = entry
+    files = _copy_files(run, into, lambda value: _placeless(value, places))
     if run.has(CONFIG):
         tables = _placeless(read_toml(run.path / CONFIG), places)
         named = {key: Path(tables[key]).name for key in ("data", "out") if tables.get(key)}
@@ -105,6 +96,23 @@ def copy_without_places(run: Folder, into: Path, *, model: str) -> Folder:
     plain |= {"data": Path(manifest.data).name, "files": files}
     write_file(into / MANIFEST, Manifest.model_validate(plain).to_json())
     return Folder(into)
+
+
+def _copy_files(run: Folder, into: Path, change: Callable[[Any], Any]) -> dict[str, FileEntry]:
+    """Copy a run's files, with what JSON holds changed; return what a manifest states of them."""
+    files = dict(run.manifest.files)
+    for name, entry in files.items():
+        source, target = run.path / name, into / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copyfile(source, target)
+        except OSError as error:
+            raise RunError(f"cannot read {source}: {error.strerror}.") from error
+        value = read_json(source) if target.suffix == ".json" else None
+        if change(value) != value:
+            write_file(target, to_json(change(value)))
+            files[name] = FileEntry(bytes=target.stat().st_size, sha256=entry.sha256)
+    return files
 
 
 def _placeless(value: Any, places: Mapping[str, str]) -> Any:
@@ -166,18 +174,11 @@ def import_whole(folder: Path, out: str | Path, *, model: str = "") -> Folder:
     """
     held = Folder(folder / HELD)
     manifest = held.require_finished()
-    names, target = inner_names(manifest, held.path / MANIFEST), require_new(out, "with --out")
+    inner_names(manifest, held.path / MANIFEST)
+    target = require_new(out, "with --out")
     places = {manifest.model: model} if model and manifest.model else {}
-    files = dict(manifest.files)
     with making_folder(target) as part:
-        for name in names:
-            (part / name).parent.mkdir(parents=True, exist_ok=True)
-            if places and "/" not in name and name.endswith(".json"):
-                write_file(part / name, to_json(_placed(read_json(held.path / name), places)))
-                size = (part / name).stat().st_size
-                files[name] = FileEntry(bytes=size, sha256=files[name].sha256)
-            else:
-                _copy(held.path / name, part / name)
+        files = _copy_files(held, part, lambda value: _placed(value, places))
         tables = read_toml(held.path / CONFIG)
         write_file(part / CONFIG, tables_to_toml(_placed(tables, places)).encode())
         details = manifest.details | {"imported": "as exported"}
@@ -193,13 +194,6 @@ def _placed(table: Any, places: Mapping[str, str]) -> Any:
         return table
     keys = ("model", "base_model")
     return {key: places.get(own, own) if key in keys else own for key, own in table.items()}
-
-
-def _copy(source: Path, target: Path) -> None:
-    try:
-        shutil.copyfile(source, target)
-    except OSError as error:
-        raise RunError(f"cannot read {source}: {error.strerror}.") from error
 
 
 # ------------------------------------------------------------------------------ cards

@@ -17,6 +17,8 @@ OVER_RELATIONS = "mean over relations"
 OVER_FACTS = "mean over facts"
 METRICS = ("p1", "p10", "mrr")
 ABOUT_P = "p is two-sided, by a paired bootstrap."
+LEVEL = 0.95
+"""Share of the draws inside an interval."""
 
 # Indices held at once while resampling; small enough that the gathers stay in the cache.
 _CHUNK = 1 << 16
@@ -69,19 +71,16 @@ def summarise(rank: npt.NDArray[Any], relation: npt.NDArray[Any]) -> dict[str, S
         rank: ``[facts]`` or ``[seeds, facts]``, each at least 1; seeds are averaged.
         relation: ``[facts]`` integers, the relation of each fact.
     """
-    contributions, groups = _prepare(rank, relation)
-    per_relation = np.stack([contributions[:, facts].mean(axis=1) for facts in groups.values()])
-    return {
-        OVER_RELATIONS: _summary(per_relation.mean(axis=0)),
-        OVER_FACTS: _summary(contributions.mean(axis=1)),
-    }
+    means = _means(_per_fact(rank), _groups(relation))
+    return {averaging: Summary(*own.tolist()) for averaging, own in means.items()}
 
 
 def by_relation(rank: npt.NDArray[Any], relation: npt.NDArray[Any]) -> dict[int, Summary]:
     """Return P@1, P@10 and MRR of every relation that has a fact, by ascending relation."""
-    contributions, groups = _prepare(rank, relation)
+    each = _per_fact(rank)
     return {
-        number: _summary(contributions[:, facts].mean(axis=1)) for number, facts in groups.items()
+        number: Summary(*each[:, facts].mean(axis=1).tolist())
+        for number, facts in _groups(relation).items()
     }
 
 
@@ -91,7 +90,6 @@ def bootstrap(
     *,
     draws: int = 10_000,
     seed: int = 0,
-    level: float = 0.95,
 ) -> dict[str, dict[str, Interval]]:
     """Return a percentile interval per averaging and metric; facts are resampled within relation.
 
@@ -100,15 +98,12 @@ def bootstrap(
         relation: ``[facts]`` integers.
         draws: number of resamplings.
         seed: seed of ``numpy.random.default_rng``.
-        level: share of the draws inside the interval.
     """
-    contributions, groups = _prepare(rank, relation)
-    resampled = _resample(contributions, groups, draws, seed)
+    values = dict(zip(METRICS, _per_fact(rank), strict=True))
+    found = bootstrap_means(values, relation, draws=draws, seed=seed)
     return {
-        averaging: {
-            metric: Interval(*_bounds(means[index], level)) for index, metric in enumerate(METRICS)
-        }
-        for averaging, means in resampled.items()
+        averaging: {metric: Interval(own.low, own.high) for metric, own in means.items()}
+        for averaging, means in found.items()
     }
 
 
@@ -119,7 +114,6 @@ def paired_bootstrap(
     *,
     draws: int = 10_000,
     seed: int = 0,
-    level: float = 0.95,
 ) -> dict[str, dict[str, Difference]]:
     """Return b minus a per averaging and metric, with interval and two-sided p-value.
 
@@ -129,11 +123,10 @@ def paired_bootstrap(
         relation: ``[facts]`` integers; facts are resampled within relation.
         draws: number of resamplings.
         seed: seed of ``numpy.random.default_rng``.
-        level: share of the draws inside the interval.
     """
-    change = _prepare(rank_b, relation)[0] - _prepare(rank_a, relation)[0]
+    change = _per_fact(rank_b) - _per_fact(rank_a)
     values = dict(zip(METRICS, change, strict=True))
-    return bootstrap_means(values, relation, draws=draws, seed=seed, level=level)
+    return bootstrap_means(values, relation, draws=draws, seed=seed)
 
 
 def paired_by_relation(
@@ -152,10 +145,7 @@ def paired_by_relation(
         rank_a, rank_b, relation: see ``paired_bootstrap``.
         draws: of the bootstrap.
     """
-    change, groups = (
-        _prepare(rank_b, relation)[0] - _prepare(rank_a, relation)[0],
-        _groups(relation),
-    )
+    change, groups = _per_fact(rank_b) - _per_fact(rank_a), _groups(relation)
     ps = [[exchange_test(own[facts], seed=seed) for facts in groups.values()] for own in change]
     found: dict[int, dict[str, Difference]] = {}
     for number, p in zip(groups, zip(*map(correct, ps), strict=True), strict=True):
@@ -174,7 +164,6 @@ def bootstrap_means(
     *,
     draws: int = 10_000,
     seed: int = 0,
-    level: float = 0.95,
 ) -> dict[str, dict[str, Difference]]:
     """Return the means of any values per averaging, with intervals and p-values of being zero.
 
@@ -183,25 +172,20 @@ def bootstrap_means(
         relation: ``[facts]`` integers; facts are resampled within relation.
         draws: number of resamplings.
         seed: seed of ``numpy.random.default_rng``.
-        level: share of the draws inside the interval.
     """
     each = np.stack(list(values.values()))
     groups = _groups(relation)
-    observed = {
-        OVER_RELATIONS: np.stack([each[:, f].mean(axis=1) for f in groups.values()]).mean(axis=0),
-        OVER_FACTS: each.mean(axis=1),
-    }
-    return {
-        averaging: {
+    observed = _means(each, groups)
+    found = {}
+    for averaging, means in _resample(each, groups, draws, seed).items():
+        low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1).tolist()
+        found[averaging] = {
             name: Difference(
-                float(observed[averaging][index]),
-                *_bounds(means[index], level),
-                _two_sided(means[index]),
+                float(observed[averaging][index]), low[index], high[index], _two_sided(means[index])
             )
             for index, name in enumerate(values)
         }
-        for averaging, means in _resample(each, groups, draws, seed).items()
-    }
+    return found
 
 
 def _groups(relation: npt.NDArray[Any]) -> dict[int, npt.NDArray[np.intp]]:
@@ -258,34 +242,17 @@ def correct(ps: Sequence[float]) -> list[float]:
     return found
 
 
-def _prepare(
-    rank: npt.NDArray[Any], relation: npt.NDArray[Any]
-) -> tuple[FloatArray, dict[int, npt.NDArray[np.intp]]]:
-    """Return what each fact adds, ``[metrics, facts]`` in percent, and the facts per relation."""
+def _per_fact(rank: npt.NDArray[Any]) -> FloatArray:
+    """Return what each fact adds to P@1, P@10 and MRR, ``[metrics, facts]`` in percent."""
     rank = np.atleast_2d(np.asarray(rank, dtype=np.float64))
-    relation = np.asarray(relation)
-    if relation.ndim != 1 or rank.ndim != 2 or rank.shape[1] != relation.size or not rank.size:
-        raise SympromptError(
-            f"rank is {list(rank.shape)} and relation {list(relation.shape)}; needed are "
-            "[facts] or [seeds, facts] and [facts], with at least one fact."
-        )
-    if not np.issubdtype(relation.dtype, np.integer):
-        raise SympromptError(f"relation has dtype {relation.dtype}, needed are integers.")
-    if not (np.isfinite(rank) & (rank >= 1)).all():
-        raise SympromptError("rank holds a number that is below 1 or not finite.")
     per_fact = [hits(rank, 1).mean(axis=0), hits(rank, 10).mean(axis=0), (1 / rank).mean(axis=0)]
-    return 100 * np.stack(per_fact), _groups(relation)
+    return 100 * np.stack(per_fact)
 
 
-def _summary(means: FloatArray) -> Summary:
-    return Summary(*(float(value) for value in means))
-
-
-def _bounds(means: FloatArray, level: float) -> tuple[float, float]:
-    if not 0 < level < 1:
-        raise SympromptError(f"level is {level}, allowed is a number between 0 and 1.")
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+def _means(each: FloatArray, groups: Mapping[int, npt.NDArray[np.intp]]) -> dict[str, FloatArray]:
+    """Return the means of ``[metrics, facts]`` per averaging, ``[metrics]``."""
+    per_relation = np.stack([each[:, facts].mean(axis=1) for facts in groups.values()])
+    return {OVER_RELATIONS: per_relation.mean(axis=0), OVER_FACTS: each.mean(axis=1)}
 
 
 def _two_sided(means: FloatArray) -> float:
