@@ -72,7 +72,11 @@ def test_standardising_on_one_corpus_makes_another_isotropic(tmp_path: Path) -> 
     fitted.save(tmp_path / "fitted.safetensors")
     again = Standardiser.load(tmp_path / "fitted.safetensors")
     assert again.about == {"words": 5000}
-    rows = measure_isotropy([rogue(500, 2), rogue(500, 3)], again, ["0", "1"])
+    plain, scaled = Directions(), Directions()
+    for vectors in (rogue(500, 2), rogue(500, 3)):
+        plain.add(vectors)
+        scaled.add(again.apply(vectors))
+    rows = measure_isotropy(plain, scaled, ["0", "1"])
     assert rows[1].before > 0.9
     assert abs(rows[1].after) < 0.02
     assert rows[1].shares[0][0] == 5

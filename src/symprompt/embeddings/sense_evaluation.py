@@ -28,7 +28,7 @@ from symprompt.embeddings.senses import (
     train_senses,
 )
 from symprompt.embeddings.store import write_embeddings
-from symprompt.embeddings.vectors import Choice, Text, embed_chunks
+from symprompt.embeddings.vectors import Choice, Text, embed
 from symprompt.embeddings.wordnet import PARTS, WordNet
 from symprompt.errors import RunError
 from symprompt.files.progress import Tick, silent
@@ -281,18 +281,15 @@ def evaluate_senses(
     begun = time.monotonic()
     corpora = load_test_sets(data, wordnet.senses, sets)
     tagger = SenseTagger(senses, wordnet, rule=rule, coverage=coverage)
-    answers: dict[str, tuple[Bools, Bools, Bools]] = {}
+    answers: dict[str, Bools] = {}
     parts: list[str] = []
     for done, (name, corpus) in enumerate(corpora.items(), start=1):
         answers[name] = _answer(tagger, corpus, backbone, discourse=discourse)
         parts += [entry.pos for entry in corpus.instances]
         tick("evaluate", done, len(corpora), name)
-    right, base, seen = (
-        np.concatenate([found[place] for found in answers.values()]) for place in range(3)
-    )
-    number = np.repeat(np.arange(len(answers)), [len(found[0]) for found in answers.values()])
+    right, base, seen = np.concatenate(list(answers.values()), axis=1)
+    number = np.repeat(np.arange(len(answers)), [found.shape[1] for found in answers.values()])
     of = np.array(parts)
-    everything = np.ones_like(seen)
 
     def score(name: str, chosen: Bools) -> SetScore:
         own, baseline = right[chosen], base[chosen]
@@ -306,7 +303,7 @@ def evaluate_senses(
 
     return Evaluation(
         tuple(score(name, number == place) for place, name in enumerate(answers)),
-        score("all", everything),
+        score("all", np.ones_like(seen)),
         score("all, a sense of the lemma was seen", seen),
         tuple(score(pos, of == pos) for pos in "nvar" if (of == pos).any()),
         time.monotonic() - begun,
@@ -328,28 +325,27 @@ def embed_instances(
     senses: SenseVectors, texts: Sequence[Text], backbone: LanguageModel
 ) -> npt.NDArray[np.floating]:
     """Return the vectors of texts' words, made as the sense vectors were."""
-    choice = Choice(senses.about["layers"], senses.about["pool"])
-    found = [part.vectors for part in embed_chunks(backbone, texts, choice)]
-    return np.concatenate(found)
+    made = {key: senses.about[key] for key in ("layers", "pool")}
+    return embed(texts, model=backbone, **made).vectors
 
 
 def _answer(
     tagger: SenseTagger, corpus: SenseCorpus, backbone: LanguageModel, *, discourse: bool
-) -> tuple[Bools, Bools, Bools]:
-    """Return for each word whether the answer is right, the baseline is, and a sense was seen."""
+) -> Bools:
+    """Return whether the answer is right, the baseline is, and a sense was seen, [3, words]."""
     vectors = embed_instances(tagger.senses, instance_texts(corpus), backbone)
     instances = corpus.instances
     documents = [sentence.document for sentence in corpus.sentences for _ in sentence.instances]
     names = [[(entry.lemma, entry.pos)] for entry in instances]
     tags = tagger.tag(names, vectors, documents if discourse else None)
-    right, base, seen = [], [], []
+    found = []
     for entry, tag in zip(instances, tags, strict=True):
-        right.append(tag.sense is not None and tag.sense.key in entry.keys)
         frequent = most_frequent_sense(tagger.senses, tagger.wordnet, entry.lemma, entry.pos)
-        base.append(frequent in entry.keys)
         known = tagger.wordnet.of(entry.lemma, entry.pos)
-        seen.append(any(sense.key in tagger.senses.index for sense in known))
-    return np.array(right), np.array(base), np.array(seen)
+        seen = any(sense.key in tagger.senses.index for sense in known)
+        right = tag.sense is not None and tag.sense.key in entry.keys
+        found.append((right, frequent in entry.keys, seen))
+    return np.array(found, dtype=np.bool_).reshape(-1, 3).T
 
 
 def tag_texts(

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from symprompt.errors import DataError, RunError, counted
 from symprompt.files.atomic import making_folder, reason, to_json
-from symprompt.files.text import Document, split_sentences
+from symprompt.files.text import Document, gather, split_sentences
 from symprompt.pretraining.tokenizer import find_specials
 from symprompt.runs.environment import derive_seed
 
@@ -88,7 +88,7 @@ def tokenise(
     documents: Iterable[Document], tokenizer: Tokenizer
 ) -> Iterator[tuple[Document, Tokenised]]:
     """Yield documents with their tokens; many are encoded at once, on every core."""
-    for batch in _batches(documents):
+    for batch in gather(documents, lambda own: sum(map(len, own.lines)), _BATCH_CHARACTERS):
         sentences = [
             [text for line in document.lines for text in split_sentences(line)]
             for document in batch
@@ -121,19 +121,6 @@ def tokenise(
             kept = lengths[first:last]
             yield document, (ids[begin:end], starts[begin:end], kept[kept > 0])
             first = last
-
-
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    size = 0
-    for document in documents:
-        batch.append(document)
-        size += sum(len(line) for line in document.lines)
-        if size >= _BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def make_reader(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
