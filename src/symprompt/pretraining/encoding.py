@@ -13,7 +13,6 @@ a position is a sum of many thousand terms, and in bfloat16 such a sum stops gro
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -44,13 +43,12 @@ class Reader:
         self._model = model
         self._body = body = model.base_model
         self.has_bias = kind == _MPNET
-        self._states: Callable[..., Tensor] = self._encode
+        self._runs_body = kind in _OWN
         places = getattr(body.embeddings, "position_embeddings", None)
         after_padding = getattr(places, "padding_idx", None)
         self._first = 0 if after_padding is None else after_padding + 1
         self.longest = int(model.config.max_position_embeddings) - self._first
-        if kind in _OWN:
-            self._states = self._run_body
+        if self._runs_body:
             rows = int(getattr(model.config, "type_vocab_size", 0) or 0)
             arguments = inspect.signature(body.forward).parameters
             self._reads_types = rows > 1 and "token_type_ids" in arguments
@@ -75,33 +73,24 @@ class Reader:
             segments: [b, t], 0 or 1.
             positions: [b, n] int64; one may stand several times.
         """
-        return self._states(ids, lengths, segments, positions)
-
-    def _encode(
-        self, ids: Tensor, lengths: Tensor | None, segments: Tensor, positions: Tensor
-    ) -> Tensor:
         body, there = self._body, None
+        if lengths is not None:
+            there = torch.arange(ids.shape[1], device=lengths.device) < lengths[:, None]
+        if self._runs_body:
+            given: dict[str, Any] = {"input_ids": ids}
+            if there is not None:
+                given["attention_mask"] = there.long()
+            if self._reads_types:
+                given["token_type_ids"] = segments.long()
+            return take(body(**given).last_hidden_state, positions)
         state = embed(body.embeddings, ids, segments, self._first)
         if hasattr(body, "embeddings_project"):
             state = body.embeddings_project(state)
-        if lengths is not None:
-            there = torch.arange(ids.shape[1], device=lengths.device) < lengths[:, None]
         if self.has_bias:
             return encode_biased_at(body.encoder, state, there, positions)
         # [b, 1, t, t]: with four axes transformers takes it as it is, values unread.
         mask = None if there is None else there[:, None, None].expand(-1, 1, ids.shape[1], -1)
         return encode_at(body.encoder, state, mask, positions)
-
-    def _run_body(
-        self, ids: Tensor, lengths: Tensor | None, segments: Tensor, positions: Tensor
-    ) -> Tensor:
-        given: dict[str, Any] = {"input_ids": ids}
-        if lengths is not None:
-            there = torch.arange(ids.shape[1], device=lengths.device) < lengths[:, None]
-            given["attention_mask"] = there.long()
-        if self._reads_types:
-            given["token_type_ids"] = segments.long()
-        return take(self._body(**given).last_hidden_state, positions)
 
     def _narrow(self, _table: nn.Module, _given: Any, vectors: Tensor) -> Tensor:
         """Give vectors of a float32 table the dtype of what reads them."""

@@ -520,6 +520,10 @@ def model_card(
         "The model has read nothing but the text above: it knows no more than that text, and "
         "repeats its errors, its age and its leanings."
     )
+    case = "cased" if config.vocabulary.cased else "uncased"
+    kind = f"{config.vocabulary.kind}, {case}, learned from the text"
+    if config.vocabulary.tokenizer:
+        kind = f"the tokenizer given as {vocabulary['tokenizer']}"
     if "parent" in training:
         begun = f"continued from {training['parent']['name']}"
         parent = f"\n\nParent: {training['parent']['text']}."
@@ -528,6 +532,7 @@ def model_card(
             "What the model knows is from its parent and from the text above, and so are its "
             "errors, its age and its leanings; its parent's card says what that has read."
         )
+        kind = "the parent's tokenizer"
     if config.prepared:
         seed = training["inputs"]["prepared text"]["seed"]
         beforehand = f" Vocabulary and held-out documents were made beforehand, with seed {seed}."
@@ -545,12 +550,6 @@ def model_card(
         header = ("language", "sequences", "share", "after sampling", "share after")
         about = f"Languages are sampled with alpha = {config.corpus.alpha}, in every pass:"
         sampled = f"\n\n{about}\n\n{_table(rows, header)}"
-    case = "cased" if config.vocabulary.cased else "uncased"
-    kind = f"{config.vocabulary.kind}, {case}, learned from the text"
-    if config.vocabulary.tokenizer:
-        kind = f"the tokenizer given as {vocabulary['tokenizer']}"
-    if "parent" in training:
-        kind = "the parent's tokenizer"
     if vocabulary["whole"] or vocabulary["broken"]:
         words = (
             f" {vocabulary['whole']:,} listed words are one token each; "
