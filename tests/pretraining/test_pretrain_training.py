@@ -10,55 +10,12 @@ import pytest
 import torch
 
 from symprompt.engine.loop import Loop, Progress
-from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError, TrainingError
-from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.sequences import Batch, Feed
 from symprompt.pretraining.training import Pretraining, short_number
-from tiny.text import SPECIALS, pretrain_config
+from tiny.text import CPU, Rows, first_gradients, make_training, pretrain_config
 
-CPU = torch.device("cpu")
 VOCABULARY = 40
-
-
-class Rows:
-    """Sequences that count upwards, so that they are easily told apart."""
-
-    def __init__(self, count: int = 40, length: int = 16) -> None:
-        first = np.arange(count)[:, None] + 3 * np.arange(length)
-        self.ids = (5 + first % (VOCABULARY - 5)).astype(np.uint16)
-        self.ids[:, 0], self.ids[:, -1] = SPECIALS.cls, SPECIALS.sep
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def order(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng(epoch).permutation(len(self.ids))
-
-    def batch(self, indices: np.ndarray, epoch: int) -> Batch[np.ndarray]:
-        ids = self.ids[indices]
-        special = ids < 5
-        return Batch(
-            ids=ids,
-            starts_word=~special,
-            special=special,
-            lengths=np.full(len(ids), ids.shape[1], np.int64),
-            segments=np.zeros(ids.shape, np.uint8),
-            is_next=np.full(len(ids), epoch % 2 == 0),
-        )
-
-
-def make_training(config: PretrainConfig) -> Pretraining:
-    frequencies = torch.ones(VOCABULARY)
-    frequencies[:5] = 0
-    return Pretraining(
-        config,
-        Feed(Rows(), config.learning.batch),
-        Rows().batch(np.arange(8), 0).to(CPU),
-        specials=SPECIALS,
-        frequencies=frequencies / frequencies.sum(),
-        group=ProcessGroup(0, 1, CPU),
-    )
 
 
 def run(training: Pretraining, **options: Any) -> Progress:
@@ -224,9 +181,7 @@ def test_gradients_of_bfloat16_passes_are_those_of_float32(family: str) -> None:
             corpus={"length": 16},
             learning={"batch": 512, "steps": 1, "clip": 0.0},
         )
-        training = make_training(config)
-        training.learn(0, Rows(512).batch(np.arange(512), 0).to(CPU))
-        found[dtype] = dict(training.optimizer.views(training.optimizer.gradients))
+        found[dtype] = first_gradients(make_training(config))
     for name, wanted in found["float32"].items():
         error = (found["bfloat16"][name] - wanted).norm() / wanted.norm().clamp(min=1e-6)
         # What norms get is a small difference of large sums.
