@@ -21,6 +21,7 @@ from symprompt.embeddings.isotropy import (
 from symprompt.embeddings.vectors import embed_chunks
 from symprompt.errors import DataError, RunError
 from symprompt.models import LanguageModel
+from tiny.oracles import slow_cosine
 
 
 def rogue(count: int, seed: int = 0) -> np.ndarray:
@@ -28,12 +29,6 @@ def rogue(count: int, seed: int = 0) -> np.ndarray:
     vectors = np.random.default_rng(seed).normal(size=(count, 2, 8))
     vectors[:, 1, 5] = vectors[:, 1, 5] * 6 + 40
     return vectors
-
-
-def slow_cosine(one: np.ndarray, other: np.ndarray) -> float:
-    return float(sum(a * b for a, b in zip(one, other, strict=True))) / float(
-        np.sqrt((one**2).sum() * (other**2).sum())
-    )
 
 
 def test_the_expected_cosine_is_the_mean_over_all_pairs() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from symprompt.embeddings import Choice, EmbeddingStore, Text, embed, write_embeddings
 from symprompt.embeddings.vectors import embed_chunks
 from symprompt.errors import ConfigError, ModelError, RunError
 from symprompt.models import LanguageModel
 from tiny.models import CAUSAL_FAMILIES
+from tiny.oracles import hidden_states
 
 TEXTS = (
     "The capital of France is Paris .",
@@ -29,28 +29,20 @@ def slow(backbone: LanguageModel, text: str, layers: int, pool: str, size: int =
     """One text, one window, one token at a time, by the model's ordinary forward pass."""
     vocabulary = backbone.vocabulary
     tokens = vocabulary.tokenizer(text, add_special_tokens=False)["input_ids"]
-    before, after = vocabulary.prefix, vocabulary.suffix
-    size = size or backbone.max_length - len(before) - len(after)
+    before = len(vocabulary.prefix)
+    size = size or backbone.max_length - before - len(vocabulary.suffix)
     count = -(-len(tokens) // size)
     cuts = [place * len(tokens) // count for place in range(count + 1)]
     windows = []
     for start, end in pairwise(cuts):
         assert end - start <= size
-        ids = [*before, *tokens[start:end], *after]
-        with torch.no_grad():
-            states = backbone.model.base_model(
-                input_ids=torch.tensor([ids]), output_hidden_states=True
-            ).hidden_states
-        rows = []
-        for place in range(len(ids)):
-            own = [state[0, place].double().numpy() for state in states[-layers:]]
-            rows.append(sum(own) / layers)
-        if pool == "text-cls":
-            chosen = rows[:1]
-        elif pool == "text-last":
-            chosen = rows[-1:]
-        else:
-            chosen = rows[len(before) :] if backbone.causal else rows
+        states = hidden_states(backbone, tokens[start:end])[-layers:]
+        rows = [
+            sum(own) / layers for own in zip(*(state.double() for state in states), strict=True)
+        ]
+        chosen = {"text-cls": rows[:1], "text-last": rows[-1:]}.get(pool, rows)
+        if pool == "text-mean" and backbone.causal:
+            chosen = rows[before:]
         windows.append(sum(chosen) / len(chosen))
     return np.asarray(sum(windows) / len(windows))
 

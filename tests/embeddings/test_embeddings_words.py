@@ -26,6 +26,7 @@ from symprompt.errors import ConfigError, DataError, ModelError, RunError
 from symprompt.models import LanguageModel
 from symprompt.runs.folder import Folder
 from tiny.models import CAUSAL_FAMILIES
+from tiny.oracles import hidden_states
 from tiny.runs import unfinish
 
 TEXTS = (
@@ -40,11 +41,7 @@ def slow(backbone: LanguageModel, text: Text, layers: str, pool: str) -> list[to
     """One text, one word, one sub-token at a time, by the model's ordinary forward pass."""
     vocabulary = backbone.vocabulary
     found = vocabulary.tokenizer(text.text, add_special_tokens=False, return_offsets_mapping=True)
-    ids = [*vocabulary.prefix, *found["input_ids"], *vocabulary.suffix]
-    with torch.no_grad():
-        states = backbone.model.base_model(
-            input_ids=torch.tensor([ids]), output_hidden_states=True
-        ).hidden_states
+    states = hidden_states(backbone, found["input_ids"])
     vectors = []
     for start, end in zip(text.starts, text.ends, strict=True):
         own = [
@@ -54,7 +51,7 @@ def slow(backbone: LanguageModel, text: Text, layers: str, pool: str) -> list[to
         ]
         own = own[:1] if pool == "first" else own
         chosen = {"last": states[-1:], "1": states[1:2]}.get(layers, states[-2:])
-        total = torch.stack([sum(state[0, at] for state in chosen) for at in own]).mean(dim=0)
+        total = torch.stack([sum(state[at] for state in chosen) for at in own]).mean(dim=0)
         vectors.append(total / (2 if layers.startswith("mean") else 1))
     return vectors
 
@@ -161,9 +158,7 @@ def test_a_long_text_is_read_in_windows(
     assert len(starts) > 3
     word = len(found.words()) // 2 + 1
     start, end = (int(side[of_word[word]]) for side in (starts, ends))
-    ids = [*backbone.vocabulary.prefix, *tokens.ids[start:end], *backbone.vocabulary.suffix]
-    with torch.no_grad():
-        states = backbone.model.base_model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+    states = hidden_states(backbone, tokens.ids[start:end])[-1]
     own = states[len(backbone.vocabulary.prefix) :][
         tokens.first[word] - start : tokens.last[word] - start
     ]

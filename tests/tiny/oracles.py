@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from seqeval import metrics
 from torch import Tensor, nn
@@ -26,6 +27,22 @@ def seqeval_scores(
         "recall": float(metrics.recall_score(*tags, zero_division=0)),
         "word_accuracy": float(metrics.accuracy_score(*tags)),
     }
+
+
+def slow_cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """The cosine of two vectors, number by number."""
+    product = float(sum(a * b for a, b in zip(one, other, strict=True)))
+    return product / float(np.sqrt((one**2).sum() * (other**2).sum()))
+
+
+def hidden_states(backbone: LanguageModel, tokens: Sequence[int]) -> list[Tensor]:
+    """The states [t, h] of each layer by the model's ordinary pass, special tokens around."""
+    ids = [*backbone.vocabulary.prefix, *tokens, *backbone.vocabulary.suffix]
+    with torch.no_grad():
+        found = backbone.model.base_model(
+            input_ids=torch.tensor([ids]), output_hidden_states=True
+        ).hidden_states
+    return [state[0] for state in found]
 
 
 WIDTH = 8
