@@ -54,37 +54,32 @@ does did have has had having
 _CLOSED = frozenset(_CLOSED_WORDS.split())
 
 
-@dataclass(frozen=True)
-class FoundWord:
-    """A content word: where it stands, and the (lemma, part of speech) pairs it may be of."""
-
-    word: str
-    start: int
-    end: int
-    names: tuple[tuple[str, str], ...]
+Names = tuple[tuple[str, str], ...]
+"""The (lemma, part of speech) pairs that a word may be of."""
 
 
-def find_words(text: str, wordnet: WordNet) -> list[FoundWord]:
-    """Return the content words of a text that WordNet knows."""
+def find_words(text: str, wordnet: WordNet) -> tuple[Text, list[Names]]:
+    """Return a text with the content words that WordNet knows as its words, and their names."""
     read = Text.running(text)
     words = read.words()
-    found: list[FoundWord] = []
+    first, last, found = [], [], []
     at = 0
     while at < len(words):
         step = 1
         for length in range(min(_LONGEST, len(words) - at), 0, -1):
-            part = words[at : at + length]
-            names = _names(part, wordnet)
+            names = _names(words[at : at + length], wordnet)
             if names:
-                start, end = int(read.starts[at]), int(read.ends[at + length - 1])
-                found.append(FoundWord(text[start:end], start, end, names))
+                first.append(at)
+                last.append(at + length - 1)
+                found.append(names)
                 step = length
                 break
         at += step
-    return found
+    places = np.array([first, last], dtype=np.int64)
+    return Text(text, read.starts[places[0]], read.ends[places[1]]), found
 
 
-def _names(part: list[str], wordnet: WordNet) -> tuple[tuple[str, str], ...]:
+def _names(part: list[str], wordnet: WordNet) -> Names:
     """Return the lemmas that words may be together; none for a word of a closed class."""
     if not all(any(sign.isalpha() for sign in word) for word in part):
         return ()
@@ -380,25 +375,25 @@ def tag_texts(
     check_model(senses, backbone)
     tagger = SenseTagger(senses, wordnet, rule=rule, coverage=coverage)
     found = [find_words(text, wordnet) for text in texts]
-    places = []
-    for text, own in zip(texts, found, strict=True):
-        spans = np.array([(word.start, word.end) for word in own], dtype=np.int64).reshape(-1, 2)
-        places.append(Text(text, *spans.T))
-    if not any(found):
-        return [[] for _ in texts]
-    vectors = embed_instances(senses, places, backbone)
-    flat = [word for own in found for word in own]
-    groups = [number for number, own in enumerate(found) for _ in own]
-    tags = tagger.tag([word.names for word in flat], vectors, groups if discourse else None)
     tagged: list[list[dict[str, Any]]] = [[] for _ in texts]
-    for place, word, tag in zip(groups, flat, tags, strict=True):
+    places = [
+        (number, start, end)
+        for number, (text, _) in enumerate(found)
+        for start, end in zip(text.starts.tolist(), text.ends.tolist(), strict=True)
+    ]
+    if not places:
+        return tagged
+    vectors = embed_instances(senses, [text for text, _ in found], backbone)
+    names = [own for _, words in found for own in words]
+    groups = [number for number, _, _ in places] if discourse else None
+    for (number, start, end), tag in zip(places, tagger.tag(names, vectors, groups), strict=True):
         sense = tag.sense
         assert sense is not None, "words that WordNet does not know are not looked for"
-        tagged[place].append(
+        tagged[number].append(
             {
-                "word": word.word,
-                "start": word.start,
-                "end": word.end,
+                "word": texts[number][start:end],
+                "start": start,
+                "end": end,
                 "lemma": sense.lemma,
                 "pos": PARTS[sense.pos],
                 "sense": sense.key,

@@ -13,6 +13,7 @@ a position is a sum of many thousand terms, and in bfloat16 such a sum stops gro
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -24,6 +25,24 @@ _MPNET = "mpnet"
 _OWN = ("albert", "distilbert", "deberta", "deberta-v2", "modernbert")
 FAMILIES = (*_BERT, _MPNET, *_OWN)
 """The ``model_type`` of every model that can be trained."""
+
+# What a head does before the last product, by the attribute that tells its kind.
+_TRANSFORMS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    # DeBERTa's newer head.
+    "lm_predictions": lambda model, z: model.lm_predictions.lm_head.LayerNorm(
+        model.lm_predictions.lm_head.transform_act_fn(model.lm_predictions.lm_head.dense(z))
+    ),
+    "cls": lambda model, z: model.cls.predictions.transform(z),
+    "generator_predictions": lambda model, z: model.generator_predictions(z),
+    "lm_head": lambda model, z: model.lm_head.layer_norm(functional.gelu(model.lm_head.dense(z))),
+    "vocab_transform": lambda model, z: model.vocab_layer_norm(
+        model.activation(model.vocab_transform(z))
+    ),
+    "predictions": lambda model, z: model.predictions.LayerNorm(
+        model.predictions.activation(model.predictions.dense(z))
+    ),
+    "head": lambda model, z: model.head(z),
+}
 
 
 class Reader:
@@ -42,6 +61,7 @@ class Reader:
         kind = model.config.model_type
         self._model = model
         self._body = body = model.base_model
+        self._transform = next(own for name, own in _TRANSFORMS.items() if hasattr(model, name))
         self.has_bias = kind == _MPNET
         self._runs_body = kind in _OWN
         places = getattr(body.embeddings, "position_embeddings", None)
@@ -100,33 +120,13 @@ class Reader:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return [n, v], the logits W_V z_i (11.2.1), z_i after the transform of the head."""
-        state, weight, bias = self._transform(hidden)
-        return functional.linear(state, weight.to(state.dtype), bias)
-
-    def _transform(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the states that the last product multiplies, its matrix and its bias."""
         model = self._model
-        if hasattr(model, "lm_predictions"):  # DeBERTa's newer head, which hides the product.
-            head = model.lm_predictions.lm_head
-            state = head.LayerNorm(head.transform_act_fn(head.dense(hidden)))
-            return state, model.get_input_embeddings().weight, head.bias
-        if hasattr(model, "cls"):
-            head = model.cls.predictions
-            state = head.transform(hidden)
-        elif hasattr(model, "generator_predictions"):
-            state = model.generator_predictions(hidden)
-        elif hasattr(model, "lm_head"):
-            head = model.lm_head
-            state = head.layer_norm(functional.gelu(head.dense(hidden)))
-        elif hasattr(model, "vocab_transform"):
-            state = model.vocab_layer_norm(model.activation(model.vocab_transform(hidden)))
-        elif hasattr(model, "predictions"):
-            head = model.predictions
-            state = head.LayerNorm(head.activation(head.dense(hidden)))
-        else:
-            state = model.head(hidden)
-        decoder = model.get_output_embeddings()
-        return state, decoder.weight, decoder.bias
+        state = self._transform(model, hidden)
+        product = model.get_output_embeddings()
+        weight = product.weight
+        if hasattr(model, "lm_predictions"):  # It hides the product, which is by the embeddings.
+            product, weight = model.lm_predictions.lm_head, model.get_input_embeddings().weight
+        return functional.linear(state, weight.to(state.dtype), product.bias)
 
 
 def embed(tables: Any, ids: Tensor, segments: Tensor, first: int = 0) -> Tensor:
