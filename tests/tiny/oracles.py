@@ -78,10 +78,14 @@ def _attended(three: Sequence[Tensor], heads: int, later: Tensor | None = None) 
     return torch.cat(parts, -1)
 
 
-def slow_bert_layer(layer: Any, hidden: Tensor) -> Tensor:
-    """Post-norm attention and feed-forward, from the layer's weights alone."""
+def slow_bert_layer(layer: Any, hidden: Tensor, unseen: Tensor | None = None) -> Tensor:
+    """Post-norm attention and feed-forward, from the layer's weights alone.
+
+    Equations 11.1 to 11.6 of Jurafsky and Martin's chapter; tokens that are not seen are marked.
+    """
     own, output = layer.attention.self, layer.attention.output
-    found = _attended([part(hidden) for part in (own.query, own.key, own.value)], 4)
+    three = [part(hidden) for part in (own.query, own.key, own.value)]
+    found = _attended(three, own.num_attention_heads, unseen)
     hidden = output.LayerNorm(output.dense(found) + hidden)
     inner = nn.functional.gelu(layer.intermediate.dense(hidden))
     return layer.output.LayerNorm(layer.output.dense(inner) + hidden)  # type: ignore[no-any-return]
