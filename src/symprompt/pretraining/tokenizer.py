@@ -378,7 +378,7 @@ class Specials:
 
 @dataclass(frozen=True)
 class LearnedTokenizer:
-    """A tokenizer and how it came about.
+    """A tokenizer and how it came about; one that was given has a tokenizer alone.
 
     Attributes:
         tokenizer: a transformers tokenizer.
@@ -388,9 +388,9 @@ class LearnedTokenizer:
     """
 
     tokenizer: PreTrainedTokenizerFast
-    languages: tuple[LanguageShare, ...]
-    whole: tuple[str, ...]
-    broken: tuple[str, ...]
+    languages: tuple[LanguageShare, ...] = ()
+    whole: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
 
 def learn_tokenizer(
