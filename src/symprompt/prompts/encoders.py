@@ -78,21 +78,18 @@ class PromptEncoder(nn.Module):
         self._take(name, left, right)
         return True
 
-    def forward(self) -> Tensor:
-        """Return the learned vectors, [relation, n, width]."""
-        raise TypeError("PromptEncoder is abstract; use FreeVectors, MLPEncoder or BiLSTMEncoder.")
-
     def _normal(self, *shape: int, scale: float = 1.0) -> nn.Parameter:
-        draws = torch.empty(len(self._generators), *shape)
-        for row, generator in zip(draws, self._generators, strict=True):
-            torch.randn(shape, generator=generator, out=row)
-        return nn.Parameter(draws.mul_(scale))
+        return nn.Parameter(self._draw(torch.randn, shape).mul_(scale))
 
     def _uniform(self, *shape: int, bound: float) -> nn.Parameter:
+        return nn.Parameter(self._draw(torch.rand, shape).mul_(2).sub_(1).mul_(bound))
+
+    def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+        """Return each relation's own draws, [relation, *shape]."""
         draws = torch.empty(len(self._generators), *shape)
         for row, generator in zip(draws, self._generators, strict=True):
-            torch.rand(shape, generator=generator, out=row)
-        return nn.Parameter(draws.mul_(2).sub_(1).mul_(bound))
+            draw(shape, generator=generator, out=row)
+        return draws
 
 
 class FreeVectors(PromptEncoder):
