@@ -388,19 +388,16 @@ def split_by_subject(
     return Relation(name, **dealt, label=label, template=template)
 
 
-def uhn(facts: FactSet, splits: Sequence[Split] = SPLITS) -> FactSet:
-    """Return the set without facts whose object is named in the subject, as in LAMA-UHN.
+def uhn(facts: FactSet) -> FactSet:
+    """Return the set without test facts whose object is named in the subject, as in LAMA-UHN.
 
     A fact goes when its lower-cased object is a substring of its lower-cased subject ("Apple
     Watch" is made by "Apple"). This is the string filter of E-BERT (Poerner et al., 2020). Their
     second filter, which asks a language model whether a person's name gives the answer away, is
     not included, so that more facts stay than in the published LAMA-UHN.
-
-    Args:
-        splits: where to look; other splits are kept as they are.
     """
     named = {fact for fact in facts.facts() if fact.object.lower() in fact.subject.lower()}
-    return facts.drop(named, "object named in the subject", splits)
+    return facts.drop(named, "object named in the subject", ("test",))
 
 
 def in_word_list(facts: FactSet, words: Collection[str]) -> FactSet:
