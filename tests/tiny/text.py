@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +152,23 @@ def make_training(
     )
 
 
-def first_gradients(training: Pretraining) -> dict[str, Tensor]:
-    """Learn from the first batch; return the gradient of every trained weight."""
-    batch, _ = training.feed.make(0, CPU)
-    training.learn(0, batch)
-    return dict(training.optimizer.views(training.optimizer.gradients))
+def rounding_errors(make: Callable[[str], Pretraining], least: float) -> dict[str, float]:
+    """How far a first step's gradients are off where passes are in bfloat16, by their names.
+
+    Args:
+        make: gives the training with passes in a dtype.
+        least: gradients of a smaller norm are taken to have this one.
+    """
+    found = []
+    for dtype in ("float32", "bfloat16"):
+        training = make(dtype)
+        training.learn(0, training.feed.make(0, CPU)[0])
+        found.append(dict(training.optimizer.views(training.optimizer.gradients)))
+    exact, rough = found
+    return {
+        name: float((rough[name] - wanted).norm() / wanted.norm().clamp(min=least))
+        for name, wanted in exact.items()
+    }
 
 
 def interrupt_after(step: int) -> Tick:
