@@ -76,24 +76,14 @@ class _Task:
     def places(self) -> int:
         return count_positions(self.batch.ids.shape[1], self.config)
 
-    def exact_counts(self) -> Tensor:
-        # [b]: round(share * tokens), at least 1.
-        counts = self.corruptible.sum(1)
+    def counts(self, part: Callable[[Tensor, float], Tensor]) -> Tensor:
+        # [b]: the share of a row's tokens, rounded by ``part``, at least 1; or any number of them,
+        # from 1 to all, every one as likely.
+        every = self.corruptible.sum(1)
+        wanted = part(every, self.config.share).clamp(1, self.places)
         if self.config.uniform:
-            return self.uniform_counts(counts)
-        wanted = round_share(counts, self.config.share).clamp(1, self.places)
-        return torch.minimum(wanted, counts)
-
-    def budget(self) -> Tensor:
-        # [b]: the most tokens that are at most the share; one may always be taken.
-        counts = self.corruptible.sum(1)
-        if self.config.uniform:
-            return self.uniform_counts(counts)
-        return floor_share(counts, self.config.share).clamp(1, self.places)
-
-    def uniform_counts(self, counts: Tensor) -> Tensor:
-        # [b]: every number of tokens from 1 to all of a row's is as likely.
-        return torch.minimum((self.draw(len(counts)) * counts).long() + 1, counts)
+            wanted = (self.draw(len(every)) * every).long() + 1
+        return torch.minimum(wanted, every)
 
     def draw(self, *shape: int) -> Tensor:
         return draw_uniform(shape, self.batch.ids.device, self.generator)
@@ -154,9 +144,9 @@ def _replace_each(task: _Task) -> Corrupted:
     """Corrupt tokens chosen one by one, or by whole words; each is decided on by itself."""
     if task.config.kind == "words":
         words = find_words(task.batch.starts_word, task.corruptible)
-        chosen = choose_words(words, task.corruptible, task.budget(), task.generator)
+        chosen = choose_words(words, task.corruptible, task.counts(floor_share), task.generator)
     else:
-        chosen = choose_tokens(task.corruptible, task.exact_counts(), task.generator)
+        chosen = choose_tokens(task.corruptible, task.counts(round_share), task.generator)
     positions, asked = compact(chosen, task.places)
     ids = _replace(task, positions, asked, task.draw(*positions.shape))
     return _finish(task, ids, positions, asked)
@@ -208,7 +198,12 @@ def _draw_spans(task: _Task, starts: Tensor, *, least: int) -> Spans:
     )
     words = find_words(starts, task.corruptible)
     return choose_spans(
-        words, lengths, task.budget(), task.generator, limit=config.span_limit, least=least
+        words,
+        lengths,
+        task.counts(floor_share),
+        task.generator,
+        limit=config.span_limit,
+        least=least,
     )
 
 
@@ -216,7 +211,7 @@ def _delete(task: _Task) -> Corrupted:
     batch = task.batch
     # Before the first position there is no token that could be queried.
     deletable = task.corruptible & (torch.arange(batch.ids.shape[1], device=batch.ids.device) > 0)
-    counts = torch.minimum(task.exact_counts(), deletable.sum(1))
+    counts = torch.minimum(task.counts(round_share), deletable.sum(1))
     chosen = choose_tokens(deletable, counts, task.generator)
     destination = (~chosen).cumsum(1) - 1
     gap = chosen.clone()
@@ -240,7 +235,7 @@ def _insert(task: _Task) -> Corrupted:
     places = torch.arange(length, device=batch.ids.device)
     is_last = places == batch.lengths[:, None] - 1
     inner = task.corruptible & ~is_last
-    wanted = task.exact_counts()
+    wanted = task.counts(round_share)
     chosen = choose_tokens(inner, torch.minimum((wanted + 1) // 2, inner.sum(1)), task.generator)
     destination = places + chosen.cumsum(1) - chosen.long()
     # The last token, a separator, stays; what would come to lie on it or behind it is cut.
