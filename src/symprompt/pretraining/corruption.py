@@ -406,11 +406,8 @@ def compact(chosen: Tensor, places: int) -> tuple[Tensor, Tensor]:
     Returns:
         [b, k] int64 positions in rising order, 0 where unused; [b, k] bool.
     """
-    rows, length = chosen.shape
     rank = chosen.cumsum(1) - 1
-    slot = torch.where(chosen & (rank < places), rank, places)
-    table = torch.zeros((rows, places + 1), dtype=torch.int64, device=chosen.device)
-    positions = table.scatter(1, slot, _columns(chosen).expand(rows, length))[:, :places]
+    positions = _move(_columns(chosen), rank, chosen & (rank < places), fill=0)[:, :places]
     return positions, torch.arange(places, device=chosen.device) < chosen.sum(1, keepdim=True)
 
 
@@ -419,7 +416,7 @@ def choose_tokens(corruptible: Tensor, counts: Tensor, generator: torch.Generato
     rows, length = corruptible.shape
     noise = draw_uniform((rows, length), corruptible.device, generator)
     order = noise.masked_fill(~corruptible, 2.0).argsort(dim=1, stable=True)
-    first = _columns(corruptible) < counts[:, None]
+    first = torch.arange(length, device=corruptible.device) < counts[:, None]
     return torch.zeros_like(corruptible).scatter(1, order, first) & corruptible
 
 
@@ -428,16 +425,13 @@ def find_words(starts_word: Tensor, corruptible: Tensor) -> Words:
 
     A row may begin in the middle of a word; what is there of it counts as a word.
     """
-    rows, length = corruptible.shape
     before = torch.zeros_like(corruptible)
     before[:, 1:] = corruptible[:, :-1]
     begins = corruptible & (starts_word | ~before)
     number = (begins.cumsum(1) - 1).clamp(min=0)
-    start = torch.full((rows, length + 1), length, dtype=torch.int64, device=corruptible.device)
-    positions = _columns(corruptible).expand(rows, length)
-    start = start.scatter(1, torch.where(begins, number, length), positions)[:, :length]
-    size = torch.zeros((rows, length), dtype=torch.int64, device=corruptible.device)
-    return Words(number, start, size.scatter_add(1, number, corruptible.long()))
+    start = _move(_columns(corruptible), number, begins, fill=corruptible.shape[1])
+    size = torch.zeros_like(number).scatter_add(1, number, corruptible.long())
+    return Words(number, start, size)
 
 
 def choose_words(
@@ -555,4 +549,5 @@ def _mark_spans(starts: Tensor, ends: Tensor, width: int) -> Spans:
 
 
 def _columns(like: Tensor) -> Tensor:
-    return torch.arange(like.shape[1], device=like.device)
+    """Return each position's number [b, t]."""
+    return torch.arange(like.shape[1], device=like.device).expand(like.shape)
