@@ -161,8 +161,11 @@ def measure(config: PretrainConfig, mode: str | None, family: str) -> dict[str, 
             frequencies=frequencies / frequencies.sum(),
             group=group,
             parent=parent,
-            mode=mode,
         )
+        if mode is not None:
+            training._compiled = torch.compile(
+                training._losses, fullgraph=True, dynamic=False, mode=mode
+            )
         steps, device = config.learning.steps, group.device
         warm = min(5, steps - 1)
         begun = first = steady = time.perf_counter()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import json
 import re
 import tomllib
 import typing
@@ -421,16 +422,15 @@ def recipe_of(config: object) -> dict[str, Any]:
     return {key: value for key, value in flatten(config).items() if key not in left_out}
 
 
-def differing_keys(one: T, other: T) -> list[str]:
-    """Return the dotted keys in which two configs of a kind differ, incidental ones left out."""
-    left, right = recipe_of(one), recipe_of(other)
-    return [key for key in left if left[key] != right[key]]
-
-
 def flatten(config: object) -> dict[str, Any]:
     """Return a config of any kind as dotted key -> value."""
+    return flat_table(asdict(config))  # type: ignore[call-overload]
+
+
+def flat_table(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config that was read as plain tables as dotted key -> value."""
     flat: dict[str, Any] = {}
-    for key, value in asdict(config).items():  # type: ignore[call-overload]
+    for key, value in table.items():
         if isinstance(value, dict):
             flat |= {f"{key}.{inner}": entry for inner, entry in value.items()}
         else:
@@ -469,21 +469,8 @@ def tables_to_toml(config: Mapping[str, Any]) -> str:
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return '"' + "".join(_escape(character) for character in value) + '"'
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return repr(value)
-
-
-def _escape(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    if ord(character) < 0x20 or ord(character) == 0x7F:
-        return f"\\u{ord(character):04x}"
-    return character
+    # TOML writes these values as JSON does, but for one more character that must be escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 # ---- refusals
@@ -515,16 +502,14 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
     """Return the sentence about a key that no config has, with the nearest one that it has."""
     known = list(known)
     near = nearest(key, known)
-    return f"unknown key {key}; " + (f"did you mean {near}?" if near else _list(known))
+    return f"unknown key {key}; " + (
+        f"did you mean {near}?" if near else f"known: {', '.join(known)}."
+    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return which of the known words was probably meant, or an empty text."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")
-
-
-def _list(known: list[str]) -> str:
-    return f"known: {', '.join(known)}."
 
 
 def _allowed(first: Any, field: FieldInfo) -> str:

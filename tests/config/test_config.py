@@ -16,7 +16,6 @@ from symprompt.config import (
     TABLES,
     allowed_range,
     build,
-    differing_keys,
     flat_fields,
     flatten,
     incidental_keys,
@@ -39,6 +38,7 @@ from symprompt.probing.config import (
     TuningConfig,
     load_config,
 )
+from symprompt.runs.folder import Folder
 from symprompt.tasks.config import PatternRunConfig, TuneConfig
 
 KINDS = [RunConfig, TuneConfig, PatternRunConfig, PretrainConfig]
@@ -185,9 +185,11 @@ def test_every_config_can_be_stored_compared_and_made_anew(kind: type[Any], tmp_
     assert load(kind, str(tmp_path / "own.toml")) == config
     assert set(recipe_of(config)) | set(incidental_keys(kind)) == set(flatten(config))
     assert {"out", "device", "checkpoint_seconds"} <= set(incidental_keys(kind))
-    assert differing_keys(config, override(config, out="x", device="cpu")) == []
+    folder = Folder(tmp_path)
+    folder.write_config(config)
+    assert folder.differing_keys(override(config, out="x", device="cpu")) == []
     seed = {"pattern.task": "cb"} if kind is PatternRunConfig else {"seed": 77}
-    assert differing_keys(config, override(config, **seed)) == list(seed)
+    assert folder.differing_keys(override(config, **seed)) == list(seed)
     with pytest.raises(AttributeError):
         config.out = "other"
 

@@ -21,6 +21,7 @@ from symprompt.embeddings.isotropy import (
 from symprompt.embeddings.vectors import embed_chunks
 from symprompt.errors import DataError, RunError
 from symprompt.models import LanguageModel
+from tiny.oracles import slow_cosine
 
 
 def rogue(count: int, seed: int = 0) -> np.ndarray:
@@ -28,12 +29,6 @@ def rogue(count: int, seed: int = 0) -> np.ndarray:
     vectors = np.random.default_rng(seed).normal(size=(count, 2, 8))
     vectors[:, 1, 5] = vectors[:, 1, 5] * 6 + 40
     return vectors
-
-
-def slow_cosine(one: np.ndarray, other: np.ndarray) -> float:
-    return float(sum(a * b for a, b in zip(one, other, strict=True))) / float(
-        np.sqrt((one**2).sum() * (other**2).sum())
-    )
 
 
 def test_the_expected_cosine_is_the_mean_over_all_pairs() -> None:
@@ -72,7 +67,11 @@ def test_standardising_on_one_corpus_makes_another_isotropic(tmp_path: Path) -> 
     fitted.save(tmp_path / "fitted.safetensors")
     again = Standardiser.load(tmp_path / "fitted.safetensors")
     assert again.about == {"words": 5000}
-    rows = measure_isotropy([rogue(500, 2), rogue(500, 3)], again, ["0", "1"])
+    plain, scaled = Directions(), Directions()
+    for vectors in (rogue(500, 2), rogue(500, 3)):
+        plain.add(vectors)
+        scaled.add(again.apply(vectors))
+    rows = measure_isotropy(plain, scaled, ["0", "1"])
     assert rows[1].before > 0.9
     assert abs(rows[1].after) < 0.02
     assert rows[1].shares[0][0] == 5

@@ -14,15 +14,19 @@ from symprompt.embeddings.isotropy import Standardiser
 from symprompt.embeddings.similarity import Comparer, Neighbour, Pairs, read_pairs, spearman
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.models import LanguageModel
+from tiny.oracles import slow_cosine
+
+
+def standardiser(
+    backbone: LanguageModel, mean: float, deviation: float | np.ndarray, pool: str = "text-mean"
+) -> Standardiser:
+    """One as it is fitted on the last layer."""
+    about = {"fingerprint": backbone.fingerprint, "layers": "last", "pool": pool}
+    return Standardiser(np.full(32, mean), np.ones(32) * deviation, about)
+
 
 TEXTS = ("The capital of Peru is Lima .", "the old river", "Rome", "the old river of Rome", "Rome")
 WHOLE = Choice(pool="text-mean")
-
-
-def slow_cosine(one: np.ndarray, other: np.ndarray) -> float:
-    return float(sum(a * b for a, b in zip(one, other, strict=True))) / float(
-        np.sqrt((one**2).sum() * (other**2).sum())
-    )
 
 
 def test_two_occurrences_are_compared(bert: LanguageModel) -> None:
@@ -33,8 +37,7 @@ def test_two_occurrences_are_compared(bert: LanguageModel) -> None:
     other = embed(["the old capital"], model=bert).vectors[2]
     assert found[0, 1] == pytest.approx(slow_cosine(one, other), abs=1e-6)
     np.testing.assert_allclose(np.diag(found), 1)
-    about = {"fingerprint": bert.fingerprint, "layers": "last", "pool": "mean"}
-    scaled = Standardiser(np.full(32, 0.5), np.full(32, 2.0), about)
+    scaled = standardiser(bert, 0.5, 2.0, "mean")
     changed = Comparer(bert, Choice(), scaled).table(texts)
     assert changed[0, 1] == pytest.approx(slow_cosine((one - 0.5) / 2, (other - 0.5) / 2), abs=1e-6)
     with pytest.raises(RunError, match="layers 'last', not 'sum-last-2'"):
@@ -57,8 +60,7 @@ def test_pairs_of_texts_have_the_cosines_of_a_loop(bert: LanguageModel, fitted: 
     vectors = [embed([text], model=bert, pool="text-mean").vectors[0] for text in TEXTS]
     scaled = None
     if fitted:
-        about = {"fingerprint": bert.fingerprint, "layers": "last", "pool": "text-mean"}
-        scaled = Standardiser(np.full(32, 0.1), np.linspace(1, 2, 32), about)
+        scaled = standardiser(bert, 0.1, np.linspace(1, 2, 32))
         vectors = [(vector - scaled.mean) / scaled.deviation for vector in vectors]
     expected = [slow_cosine(*vectors[place : place + 2]) for place in range(4)]
     found = Comparer(bert, WHOLE, scaled).pairs(pairs)
@@ -66,9 +68,7 @@ def test_pairs_of_texts_have_the_cosines_of_a_loop(bert: LanguageModel, fitted: 
 
 
 def test_what_has_no_token_is_like_nothing(bert: LanguageModel) -> None:
-    about = {"fingerprint": bert.fingerprint, "layers": "last", "pool": "text-mean"}
-    scaled = Standardiser(np.full(32, 0.5), np.ones(32), about)
-    found = Comparer(bert, WHOLE, scaled).pairs(Pairs(("Rome",), ("\u200d",)))
+    found = Comparer(bert, WHOLE, standardiser(bert, 0.5, 1.0)).pairs(Pairs(("Rome",), ("\u200d",)))
     assert found.tolist() == [0]
 
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symprompt.facts import (
-    Fact,
     FactSet,
     Relation,
     check,
@@ -19,14 +18,11 @@ from symprompt.facts import (
     inverse_relations,
 )
 from symprompt.facts.quality import easy_facts, naive_bayes
+from tiny.models import facts_of
 
 
 def make_relation(name: str, **splits: list[tuple[str, str]]) -> Relation:
-    facts = {
-        split: tuple(Fact(name, subject, answer) for subject, answer in pairs)
-        for split, pairs in splits.items()
-    }
-    return Relation(name, facts.get("train", ()), facts.get("dev", ()), facts.get("test", ()))
+    return Relation(name, **{split: facts_of(name, pairs) for split, pairs in splits.items()})  # type: ignore[arg-type]
 
 
 def make_set() -> FactSet:

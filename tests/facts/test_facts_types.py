@@ -19,6 +19,7 @@ from symprompt.facts import (
     load_word_list,
     uhn,
 )
+from tiny.models import facts_of
 
 
 def make_set() -> FactSet:
@@ -65,8 +66,7 @@ def test_fingerprints_see_splits_and_true_objects_join_them() -> None:
 
 
 def make_test(*pairs: tuple[str, str]) -> FactSet:
-    facts = tuple(Fact("maker", subject, answer) for subject, answer in pairs)
-    return FactSet((Relation("maker", test=facts),), "hand", "table")
+    return FactSet((Relation("maker", test=facts_of("maker", pairs)),), "hand", "table")
 
 
 def test_uhn_drops_objects_named_in_the_subject_whatever_their_case() -> None:

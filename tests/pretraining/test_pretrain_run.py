@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from symprompt.pretraining.train import PretrainResult, pretrain
 from symprompt.pretraining.training import Pretrainer
 from symprompt.runs.folder import Folder
 from tiny.runs import Killed
-from tiny.text import COLOURS, OTHERS, flags_of, pretrain_config, write_text
+from tiny.text import COLOURS, OTHERS, flags_of, interrupt_after, pretrain_config, write_text
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +57,10 @@ def learned(tmp_path_factory: pytest.TempPathFactory, text: Path) -> PretrainRes
     return pretrain(config, [str(text)])
 
 
-def interrupt_after(step: int) -> Any:
-    """Return a tick that stops a run, as Ctrl-C does after the step's state was written."""
-
-    def tick(stage: str, done: int, _: int, __: str) -> None:
-        if stage == "training" and done >= step:
-            os.kill(os.getpid(), 2)
-
-    return tick
-
-
-def unfinished(config: PretrainConfig, *text: Path, step: int = 3) -> Path:
+def unfinished(config: PretrainConfig, *text: Path) -> Path:
     """Begin a run and stop it; return its work folder."""
     with pytest.raises(KeyboardInterrupt):
-        pretrain(config, [str(path) for path in text], tick=interrupt_after(step))
+        pretrain(config, [str(path) for path in text], tick=interrupt_after(3))
     return Path(config.out + ".work")
 
 
@@ -157,26 +148,9 @@ def test_the_model_records_which_positions_and_segments_were_trained(
     assert f"| segments | 2, of which {trained.segments} trained |" in card
 
 
-def test_positions_that_no_text_reached_are_not_recorded_as_trained(tmp_path: Path) -> None:
-    # Two whole sentences of eleven tokens and three special ones at most: 25 of 29 positions. The
-    # rows of the others change too, for they decay.
-    line = "The color of grass is green and so is jam ."
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join([line, line, line, ""] * 120))
-    config = pretrain_config(
-        tmp_path / "m",
-        vocabulary={"size": 53},
-        corpus={"packing": "sentences", "length": 29},
-        learning={"steps": 3, "weight_decay": 0.1},
-    )
-    made = pretrain(config, [str(text)])
-    assert read_record(AutoConfig.from_pretrained(made.folder)) == Trained(25, 1, ("mlm",))
-    card = (made.folder / "README.md").read_text()
-    assert "| positions | 29, of which 25 trained |" in card
-
-
-def test_the_look_of_the_tables_finds_what_the_record_says(tmp_path: Path) -> None:
-    # One sentence fits a sequence and two do not: 44 of 60 positions, and one segment.
+def test_positions_that_no_text_reached_are_not_trained_by_record_and_look(tmp_path: Path) -> None:
+    # One sentence fits a sequence and two do not: 44 of 60 positions, and one segment. The rows of
+    # the others change too, for they decay.
     things = " ".join(f"{thing} is {colour}" for thing, colour in COLOURS.items())
     lines = [f"{things} {' '.join(reversed(things.split()))} We saw {word} ." for word in OTHERS]
     text = tmp_path / "text.txt"
@@ -192,6 +166,8 @@ def test_the_look_of_the_tables_finds_what_the_record_says(tmp_path: Path) -> No
     recorded = LanguageModel.load(str(folder), device="cpu")
     assert recorded.trained == Trained(recorded.max_length, 1, ("mlm",))
     assert 40 <= recorded.max_length <= 46
+    told = f"| positions | 60, of which {recorded.max_length} trained |"
+    assert told in (folder / "README.md").read_text()
     stored = json.loads((folder / "config.json").read_text())
     del stored[KEY]
     (folder / "config.json").write_text(json.dumps(stored))
@@ -456,24 +432,24 @@ def test_the_work_folder_of_an_unfinished_run_is_prepared_text(text: Path, tmp_p
 
 def test_what_is_not_prepared_text_is_refused(prepared: Path, text: Path, tmp_path: Path) -> None:
     config = pretrain_config(tmp_path / "m", prepared=str(prepared))
-    with pytest.raises(ConfigError, match="--text and --prepared are both given"):
-        pretrain(config, [str(text)])
-    with pytest.raises(ConfigError, match="prepared already"):
-        prepare_pretraining(config, [str(text)])
-    with pytest.raises(ConfigError, match="--out is missing"):
-        prepare_pretraining(pretrain_config(), [str(text)])
-    for place in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(RunError, match=r"holds no prepared text .*--prepare-only"):
-            pretrain(replace(config, prepared=str(place)))
     broken = tmp_path / "broken"
     shutil.copytree(prepared, broken)
     (broken / "corpus" / "unigrams.bin").write_bytes(b"")
-    with pytest.raises(RunError, match="its corpus is damaged or of another tokenizer"):
-        pretrain(replace(config, prepared=str(broken)))
-    (broken / "symprompt.json").unlink()
-    with pytest.raises(RunError, match=r"symprompt\.json is missing"):
-        pretrain(replace(config, prepared=str(broken)))
-    assert {path.name for path in tmp_path.iterdir()} == {"broken"}
+    shutil.copytree(prepared, tmp_path / "less")
+    (tmp_path / "less" / "symprompt.json").unlink()
+    for make, own, sources, message in (
+        (pretrain, config, [text], "--text and --prepared are both given"),
+        (prepare_pretraining, config, [text], "prepared already"),
+        (prepare_pretraining, pretrain_config(), [text], "--out is missing"),
+        (pretrain, tmp_path, [], r"holds no prepared text .*--prepare-only"),
+        (pretrain, tmp_path / "nowhere", [], r"holds no prepared text .*--prepare-only"),
+        (pretrain, broken, [], "its corpus is damaged or of another tokenizer"),
+        (pretrain, tmp_path / "less", [], r"symprompt\.json is missing"),
+    ):
+        given = replace(config, prepared=str(own)) if isinstance(own, Path) else own
+        with pytest.raises((ConfigError, RunError), match=message):
+            make(given, [str(source) for source in sources])
+    assert {path.name for path in tmp_path.iterdir()} == {"broken", "less"}
 
 
 def test_resuming_on_other_prepared_text_is_refused(prepared: Path, tmp_path: Path) -> None:
@@ -521,24 +497,30 @@ def test_the_command_prepares_and_trains(
 # ------------------------------------------------------------------------------- several processes
 
 
-def test_two_processes_are_one(tmp_path: Path, text: Path) -> None:
-    # Adam's first steps are as large for a gradient of rounding errors as for any other.
-    config = pretrain_config(
-        tmp_path / "two", learning={"steps": 11, "epsilon": 1e-3, "micro_batch": 3}
-    )
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-        *("-m", "symprompt.cli", "pretrain", "pretrain-tiny", "--text", str(text)),
-        *flags_of(config),
-    ]
-    done = subprocess.run(
-        command,
+def torchrun(
+    processes: int, config: PretrainConfig, text: Path, *flags: str, program: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run the command, or a program that calls it, in several processes."""
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"),
+            *(str(processes), *(program or ("-m", "symprompt.cli")), "pretrain", "pretrain-tiny"),
+            *("--text", str(text), *flags_of(config), *flags),
+        ],
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+
+
+def test_two_processes_are_one(tmp_path: Path, text: Path) -> None:
+    # Adam's first steps are as large for a gradient of rounding errors as for any other.
+    config = pretrain_config(
+        tmp_path / "two", learning={"steps": 11, "epsilon": 1e-3, "micro_batch": 3}
+    )
+    done = torchrun(2, config, text)
     assert done.returncode == 0, done.stderr
     # One of them speaks.
     assert done.stdout.count("model folder:") == 1
@@ -575,16 +557,7 @@ def test_a_lost_process_is_told_and_any_number_goes_on(tmp_path: Path, text: Pat
     script = tmp_path / "lost.py"
     script.write_text(LOST)
     broken = replace(config, out=str(tmp_path / "broken"))
-    words = ["pretrain", "pretrain-tiny", "--text", str(text), *flags_of(broken)]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-    options: Any = {
-        "env": {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
-        "capture_output": True,
-        "text": True,
-        "timeout": 300,
-        "check": False,
-    }
-    lost = subprocess.run([*launch, "2", str(script), *words], **options)
+    lost = torchrun(2, broken, text, program=[str(script)])
     assert lost.returncode
     assert "symprompt: one of the 2 processes is lost, so this one, number 0, stops" in lost.stderr
     assert "start torchrun again with --resume" in lost.stderr
@@ -593,9 +566,7 @@ def test_a_lost_process_is_told_and_any_number_goes_on(tmp_path: Path, text: Pat
     # One process, and four, go on from what two had written.
     shutil.copytree(work, tmp_path / "four.work")
     one = pretrain(broken, [str(text)], resume=True)
-    four = replace(config, out=str(tmp_path / "four"))
-    words = ["pretrain", "pretrain-tiny", "--text", str(text), *flags_of(four), "--resume"]
-    done = subprocess.run([*launch, "4", "-m", "symprompt.cli", *words], **options)
+    done = torchrun(4, replace(config, out=str(tmp_path / "four")), text, "--resume")
     assert done.returncode == 0, done.stderr
     wanted = load_file(whole.folder / "model.safetensors")
     for folder in (one.folder, tmp_path / "four"):

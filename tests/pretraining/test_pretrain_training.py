@@ -10,55 +10,12 @@ import pytest
 import torch
 
 from symprompt.engine.loop import Loop, Progress
-from symprompt.engine.processes import ProcessGroup
 from symprompt.errors import RunError, TrainingError
-from symprompt.pretraining.config import PretrainConfig
 from symprompt.pretraining.sequences import Batch, Feed
 from symprompt.pretraining.training import Pretraining, short_number
-from tiny.text import SPECIALS, pretrain_config
+from tiny.text import CPU, Rows, make_training, pretrain_config, rounding_errors
 
-CPU = torch.device("cpu")
 VOCABULARY = 40
-
-
-class Rows:
-    """Sequences that count upwards, so that they are easily told apart."""
-
-    def __init__(self, count: int = 40, length: int = 16) -> None:
-        first = np.arange(count)[:, None] + 3 * np.arange(length)
-        self.ids = (5 + first % (VOCABULARY - 5)).astype(np.uint16)
-        self.ids[:, 0], self.ids[:, -1] = SPECIALS.cls, SPECIALS.sep
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def order(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng(epoch).permutation(len(self.ids))
-
-    def batch(self, indices: np.ndarray, epoch: int) -> Batch[np.ndarray]:
-        ids = self.ids[indices]
-        special = ids < 5
-        return Batch(
-            ids=ids,
-            starts_word=~special,
-            special=special,
-            lengths=np.full(len(ids), ids.shape[1], np.int64),
-            segments=np.zeros(ids.shape, np.uint8),
-            is_next=np.full(len(ids), epoch % 2 == 0),
-        )
-
-
-def make_training(config: PretrainConfig) -> Pretraining:
-    frequencies = torch.ones(VOCABULARY)
-    frequencies[:5] = 0
-    return Pretraining(
-        config,
-        Feed(Rows(), config.learning.batch),
-        Rows().batch(np.arange(8), 0).to(CPU),
-        specials=SPECIALS,
-        frequencies=frequencies / frequencies.sum(),
-        group=ProcessGroup(0, 1, CPU),
-    )
 
 
 def run(training: Pretraining, **options: Any) -> Progress:
@@ -216,18 +173,11 @@ def test_numbers_are_short(value: float, shown: str) -> None:
 @pytest.mark.parametrize("family", ["bert", "electra"])
 def test_gradients_of_bfloat16_passes_are_those_of_float32(family: str) -> None:
     # 8,192 tokens: a sum of that many terms in bfloat16 is off by whole factors.
-    found = {}
-    for dtype in ("float32", "bfloat16"):
-        config = pretrain_config(
-            dtype=dtype,
-            shape={"family": family, "layers": 1, "hidden": 16, "heads": 2, "embedding": 16},
-            corpus={"length": 16},
-            learning={"batch": 512, "steps": 1, "clip": 0.0},
-        )
-        training = make_training(config)
-        training.learn(0, Rows(512).batch(np.arange(512), 0).to(CPU))
-        found[dtype] = dict(training.optimizer.views(training.optimizer.gradients))
-    for name, wanted in found["float32"].items():
-        error = (found["bfloat16"][name] - wanted).norm() / wanted.norm().clamp(min=1e-6)
+    def make(dtype: str) -> Pretraining:
+        shape = {"family": family, "layers": 1, "hidden": 16, "heads": 2, "embedding": 16}
+        learning = {"batch": 512, "steps": 1, "clip": 0.0}
+        return make_training(pretrain_config(dtype=dtype, shape=shape, learning=learning))
+
+    for name, error in rounding_errors(make, least=1e-6).items():
         # What norms get is a small difference of large sums.
-        assert error < (0.25 if "LayerNorm" in name else 0.02), (name, float(error))
+        assert error < (0.25 if "LayerNorm" in name else 0.02), (name, error)

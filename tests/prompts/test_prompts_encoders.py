@@ -128,11 +128,6 @@ def test_free_vectors_are_drawn_with_the_asked_spread_or_start_as_told() -> None
     assert encoder().abs().sum() > 0
 
 
-def test_abstract_encoder_gives_nothing() -> None:
-    with pytest.raises(TypeError, match="abstract"):
-        PromptEncoder(NAMES, (0,))()
-
-
 def test_trigger_tokens_give_their_embeddings_and_take_no_gradient() -> None:
     table = torch.randn(9, 4)
     start = torch.tensor([[1, 8], [3, 3]])

@@ -133,24 +133,6 @@ def test_vector_slots_are_numbered_in_reading_order(bert: LanguageModel) -> None
     assert (layout.ids[beyond] == pad).all()
 
 
-def test_swapped_layout_exchanges_the_blanks_and_keeps_the_slots(backbone: LanguageModel) -> None:
-    template = "<1> [X] <2> in [Y] <1>"
-    encoded, layout = lay_out(backbone, template)
-    _, swapped = lay_out(backbone, template, swapped=True)
-    word = backbone.vocabulary.encode_words(["in"])[0]
-    for row, subject in enumerate(encoded.subjects):
-        answer, pad = int(encoded.objects[row]), backbone.vocabulary.pad_id
-        inside = [pad, answer, pad, pad, *word, *subject, pad]
-        assert row_ids(swapped, row) == [
-            *backbone.vocabulary.prefix, *inside, *backbone.vocabulary.suffix
-        ]  # fmt: skip
-        first = layout.slots[row][layout.slots[row] >= 0].tolist()
-        second = swapped.slots[row][swapped.slots[row] >= 0].tolist()
-        assert first == second == [0, 1, 2, 3]
-    assert (swapped.object_at < swapped.subject_at).all()
-    assert (layout.object_at > layout.subject_at).all()
-
-
 def test_question_masks_the_asked_positions_and_nothing_else(bert: LanguageModel) -> None:
     encoded, layout = lay_out(bert, "<1> [X] in [Y] .")
     mask_id, rows = bert.vocabulary.mask_id, torch.tensor([1, 2, 1])

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from symprompt.errors import ConfigError
 from symprompt.models import Inputs, LanguageModel, PrefixShape
 from symprompt.prompts import PrefixEncoder
 from tiny.models import TOWNS, world_objects
@@ -40,75 +38,11 @@ def test_a_task_draws_the_same_numbers_alone_and_beside_others() -> None:
     assert 0.01 < alone().detach().std().item() < 0.03
 
 
-def test_prefixes_of_different_lengths_are_masked() -> None:
-    encoder = PrefixEncoder(("a", "b"), SHAPE, (2, 4))
-    own = encoder.prefix(torch.tensor([1, 0]))
-    assert own.visible is not None
-    assert own.visible.tolist() == [[True, True, False, False], [True] * 4]
-    assert own.length == 4
-    assert encoder.state_dict().keys() == {"base"}
-    assert PrefixEncoder(("a", "b"), SHAPE, 4).prefix().visible is None
-
-
 def test_dropout_is_for_training_alone() -> None:
     encoder = PrefixEncoder(("a",), SHAPE, 2, dropout=0.4, shift_positions=True)
     assert encoder.prefix().dropout == 0.4
     assert encoder.eval().prefix().dropout == 0.0
     assert encoder.prefix().shift_positions
-
-
-@pytest.mark.parametrize(
-    ("length", "more", "said"),
-    [
-        (-1, {}, r"prefix lengths \(-1,\) were given for 1 tasks"),
-        ((1, 2), {}, r"prefix lengths \(1, 2\) were given for 1 tasks"),
-        (2, {"kind": "lstm"}, "prefix kind 'lstm' is not known"),
-        (2, {"dropout": 1.0}, "prefix dropout 1.0"),
-    ],
-)
-def test_what_makes_no_prefix_is_refused(length: Any, more: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        PrefixEncoder(("a",), SHAPE, length, **more)
-
-
-def train(
-    encoder: PrefixEncoder, backbone: LanguageModel, batches: list[tuple[Inputs, Tensor]]
-) -> None:
-    """A few steps towards states whose first token has large numbers, task by task."""
-    optimizer = torch.optim.Adam(encoder.parameters(), lr=0.05)
-    for inputs, row in batches:
-        states = backbone.states(inputs, prefix=encoder.prefix(row))
-        optimizer.zero_grad()
-        (states[:, 0] - 1).square().sum().backward()
-        optimizer.step()
-
-
-@pytest.mark.parametrize("kind", ["free", "mlp"])
-def test_tasks_trained_in_one_mixed_batch_equal_each_trained_alone(
-    bert: LanguageModel, kind: Any
-) -> None:
-    lengths = {"a": 2, "b": 5}
-    draw = torch.Generator().manual_seed(0)
-    batches = []
-    for _ in range(4):
-        ids = torch.randint(6, len(bert.vocabulary), (5, 6), generator=draw)
-        mask = torch.arange(6) < torch.randint(3, 7, (5, 1), generator=draw)
-        batches.append((ids, mask, torch.randint(0, 2, (5,), generator=draw)))
-    shape, more = bert.prefix_shape, {"kind": kind, "hidden": 6}
-    both = PrefixEncoder(tuple(lengths), shape, tuple(lengths.values()), **more).double()
-    train(both, bert, [(Inputs(bert.embed(ids), mask), row) for ids, mask, row in batches])
-    for task, name in enumerate(lengths):
-        alone = PrefixEncoder((name,), shape, lengths[name], **more).double()
-        train(
-            alone,
-            bert,
-            [
-                (Inputs(bert.embed(ids[row == task]), mask[row == task]), 0 * row[row == task])
-                for ids, mask, row in batches
-            ],
-        )
-        found = both()[task, ..., : lengths[name], :]
-        torch.testing.assert_close(found, alone()[0], rtol=0, atol=1e-9)
 
 
 def test_a_prefix_learns_what_a_frozen_model_is_to_say(knowing_bert: LanguageModel) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from seqeval import metrics
 from torch import Tensor, nn
@@ -26,6 +27,22 @@ def seqeval_scores(
         "recall": float(metrics.recall_score(*tags, zero_division=0)),
         "word_accuracy": float(metrics.accuracy_score(*tags)),
     }
+
+
+def slow_cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """The cosine of two vectors, number by number."""
+    product = float(sum(a * b for a, b in zip(one, other, strict=True)))
+    return product / float(np.sqrt((one**2).sum() * (other**2).sum()))
+
+
+def hidden_states(backbone: LanguageModel, tokens: Sequence[int]) -> list[Tensor]:
+    """The states [t, h] of each layer by the model's ordinary pass, special tokens around."""
+    ids = [*backbone.vocabulary.prefix, *tokens, *backbone.vocabulary.suffix]
+    with torch.no_grad():
+        found = backbone.model.base_model(
+            input_ids=torch.tensor([ids]), output_hidden_states=True
+        ).hidden_states
+    return [state[0] for state in found]
 
 
 WIDTH = 8
@@ -61,10 +78,14 @@ def _attended(three: Sequence[Tensor], heads: int, later: Tensor | None = None) 
     return torch.cat(parts, -1)
 
 
-def slow_bert_layer(layer: Any, hidden: Tensor) -> Tensor:
-    """Post-norm attention and feed-forward, from the layer's weights alone."""
+def slow_bert_layer(layer: Any, hidden: Tensor, unseen: Tensor | None = None) -> Tensor:
+    """Post-norm attention and feed-forward, from the layer's weights alone.
+
+    Equations 11.1 to 11.6 of Jurafsky and Martin's chapter; tokens that are not seen are marked.
+    """
     own, output = layer.attention.self, layer.attention.output
-    found = _attended([part(hidden) for part in (own.query, own.key, own.value)], 4)
+    three = [part(hidden) for part in (own.query, own.key, own.value)]
+    found = _attended(three, own.num_attention_heads, unseen)
     hidden = output.LayerNorm(output.dense(found) + hidden)
     inner = nn.functional.gelu(layer.intermediate.dense(hidden))
     return layer.output.LayerNorm(layer.output.dense(inner) + hidden)  # type: ignore[no-any-return]

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from symprompt.config import build, flatten
+from symprompt.engine.processes import ProcessGroup
+from symprompt.files.progress import Tick
 from symprompt.pretraining.config import PretrainConfig
-from symprompt.pretraining.sequences import Batch
+from symprompt.pretraining.parent import Parent
+from symprompt.pretraining.sequences import Batch, Feed
 from symprompt.pretraining.tokenizer import Specials
+from symprompt.pretraining.training import Pretraining
 from tiny.models import overlay
 
 SPECIALS = Specials(cls=2, sep=3, pad=0, mask=4)
+CPU = torch.device("cpu")
 COLOURS = {
     "grass": "green",
     "sky": "blue",
@@ -95,3 +104,78 @@ def make_batch(
     segments = ((places > middle) & ~padding).long()
     is_next = torch.arange(rows) % 3 == 0
     return Batch(ids, starts, special, lengths, segments, is_next)
+
+
+class Rows:
+    """Full sequences of random tokens."""
+
+    def __init__(self, count: int = 40, vocabulary: int = 40) -> None:
+        drawn = np.random.default_rng(0).integers(5, vocabulary, (count, 16))
+        self.ids = drawn.astype(np.uint16)
+        self.ids[:, 0], self.ids[:, -1] = SPECIALS.cls, SPECIALS.sep
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def order(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng(epoch).permutation(len(self.ids))
+
+    def batch(self, indices: np.ndarray, epoch: int) -> Batch[np.ndarray]:
+        ids = self.ids[indices]
+        special = ids < 5
+        return Batch(
+            ids=ids,
+            starts_word=~special,
+            special=special,
+            lengths=np.full(len(ids), ids.shape[1], np.int64),
+            segments=np.zeros(ids.shape, np.uint8),
+            is_next=np.full(len(ids), epoch % 2 == 0),
+        )
+
+
+def make_training(
+    config: PretrainConfig, parent: Parent | None = None, specials: Specials = SPECIALS
+) -> Pretraining:
+    """Return the training on as many such sequences as a batch has, 40 at least."""
+    size = 40 if parent is None else len(parent.tokenizer)
+    rows = Rows(max(40, config.learning.batch), size)
+    frequencies = torch.ones(size)
+    frequencies[:5] = 0
+    return Pretraining(
+        config,
+        Feed(rows, config.learning.batch),  # type: ignore[arg-type]
+        rows.batch(np.arange(8), 0).to(CPU),
+        specials=specials,
+        frequencies=frequencies / frequencies.sum(),
+        group=ProcessGroup(0, 1, CPU),
+        parent=parent,
+    )
+
+
+def rounding_errors(make: Callable[[str], Pretraining], least: float) -> dict[str, float]:
+    """How far a first step's gradients are off where passes are in bfloat16, by their names.
+
+    Args:
+        make: gives the training with passes in a dtype.
+        least: gradients of a smaller norm are taken to have this one.
+    """
+    found = []
+    for dtype in ("float32", "bfloat16"):
+        training = make(dtype)
+        training.learn(0, training.feed.make(0, CPU)[0])
+        found.append(dict(training.optimizer.views(training.optimizer.gradients)))
+    exact, rough = found
+    return {
+        name: float((rough[name] - wanted).norm() / wanted.norm().clamp(min=least))
+        for name, wanted in exact.items()
+    }
+
+
+def interrupt_after(step: int) -> Tick:
+    """Return a tick that stops a run, as Ctrl-C does after the step's state was written."""
+
+    def tick(stage: str, done: int, _: int, __: str) -> None:
+        if stage == "training" and done >= step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return tick

@@ -228,7 +228,7 @@ def run_check(flags: CheckFlags) -> None:
         if flags.facts.skip_unusable:
             facts, unusable = facts.leave_out(unusable), {}
     elif flags.facts.uhn:
-        facts = uhn(facts, ("test",))
+        facts = uhn(facts)
     report = check(facts).to_dict() | {"skipped": facts.skipped, "unusable": unusable}
     give(flags.json, report, check_table(report))
 

@@ -28,7 +28,7 @@ from symprompt.embeddings.vectors import (
     embed_chunks,
     layer_count,
 )
-from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.errors import DataError, RunError
 from symprompt.files.atomic import read_finite_arrays, write_arrays
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import read_documents
@@ -141,10 +141,9 @@ class Directions:
 
     def add(self, vectors: npt.NDArray[np.floating]) -> None:
         """Add vectors [n, h] or [n, layers, h]."""
-        for start in range(0, len(vectors), _ROWS):
-            part = unit(vectors[start : start + _ROWS].astype(np.float64))
-            self._sum = self._sum + part.sum(axis=0)
-            self._squares = self._squares + (part**2).sum(axis=0)
+        units = unit(vectors.astype(np.float64))
+        self._sum = self._sum + units.sum(axis=0)
+        self._squares = self._squares + (units**2).sum(axis=0)
         self.count += len(vectors)
 
     def contributions(self) -> Floats:
@@ -177,23 +176,15 @@ class LayerIsotropy:
 
 
 def measure_isotropy(
-    chunks: Iterable[npt.NDArray[np.floating]],
-    standardiser: Standardiser,
-    names: Sequence[str],
+    plain: Directions, scaled: Directions, names: Sequence[str]
 ) -> tuple[LayerIsotropy, ...]:
     """Return each layer's expected cosine before and after standardising.
 
     Args:
-        chunks: vectors [n, layers, h] of another corpus than the standardiser was fitted on.
-        standardiser: [layers, h].
+        plain: of vectors [n, layers, h].
+        scaled: of the same, standardised by what was fitted on another corpus.
         names: of the layers.
     """
-    plain, scaled = Directions(), Directions()
-    for vectors in chunks:
-        for start in range(0, len(vectors), _ROWS):
-            part = vectors[start : start + _ROWS]
-            plain.add(part)
-            scaled.add(standardiser.apply(part))
     after = scaled.contributions().sum(axis=-1)
     found = []
     for number, (name, terms) in enumerate(zip(names, plain.contributions(), strict=True)):
@@ -209,7 +200,7 @@ def layer_vectors(
 ) -> Iterator[tuple[list[str], npt.NDArray[np.floating]]]:
     """Yield words and their vectors [n, layers + 1, h]: every layer, then the last ones' sum.
 
-    Words without sub-tokens are left out.
+    Words without sub-tokens are left out. So few are yielded at a time that they fit in float64.
 
     Args:
         chunks: made with layers "all".
@@ -221,8 +212,10 @@ def layer_vectors(
         there = found.tokens > 0
         words = list(compress(found.words(), there))[:left]
         vectors = found.vectors[there][:left]
-        total = vectors[:, -last:].sum(axis=1, keepdims=True)
-        yield words, np.concatenate([vectors, total], axis=1)
+        for start in range(0, len(words), _ROWS):
+            part = vectors[start : start + _ROWS]
+            total = part[:, -last:].sum(axis=1, keepdims=True)
+            yield words[start : start + _ROWS], np.concatenate([part, total], axis=1)
         if left is not None:
             left -= len(words)
             if left <= 0:
@@ -339,12 +332,7 @@ def measure_model(
         embeddings on and for the sum of the last ones; "before" and "after", a `FrequencyBand` for
         cosines of the sum by word frequency (none for texts); "standardisers", name of the layers
         -> file.
-
-    Raises:
-        ConfigError: the limit is negative.
     """
-    if limit < 0:
-        raise ConfigError(f"limit is {limit}; give 0 for all words, or how many.")
     folder = Folder(out)
     manifest = Manifest(
         command="isotropy",
@@ -373,15 +361,14 @@ def measure_model(
     fitted = moments.standardiser()
     words: list[str] = []
     sums: list[npt.NDArray[np.floating]] = []
-
-    def measured() -> Iterator[npt.NDArray[np.floating]]:
-        for own, vectors in read(measure_on):
-            words.extend(own)
-            sums.append(vectors[:, -1])
-            tick("measure", len(words), max(limit, len(words)), "words")
-            yield vectors
-
-    layers = measure_isotropy(measured(), fitted, names)
+    plain, scaled = Directions(), Directions()
+    for own_words, vectors in read(measure_on):
+        plain.add(vectors)
+        scaled.add(fitted.apply(vectors))
+        words += own_words
+        sums.append(vectors[:, -1].copy())
+        tick("measure", len(words), max(limit, len(words)), "words")
+    layers = measure_isotropy(plain, scaled, names)
     about = {"model": backbone.source, "fingerprint": backbone.fingerprint, "pool": pool}
     fits = {
         name: Standardiser(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from symprompt.embeddings.wordnet import PART_OF_NUMBER
+from symprompt.embeddings.wordnet import name_of
 from symprompt.errors import DataError
 from symprompt.files.reading import load_text
 
@@ -211,7 +211,6 @@ def _make_sentence(
         if not there:
             dropped[NOT_KNOWN] += 1
             continue
-        name, _, sense = there[0].rpartition("%")
-        name, pos = lemma or (name, PART_OF_NUMBER[sense[0]])
+        name, pos = lemma or name_of(there[0])
         instances.append(Instance(len(words) - len(own), len(words), name, pos, there))
     return Sentence(document, tuple(words), tuple(instances))

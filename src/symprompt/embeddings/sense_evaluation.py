@@ -28,7 +28,7 @@ from symprompt.embeddings.senses import (
     train_senses,
 )
 from symprompt.embeddings.store import write_embeddings
-from symprompt.embeddings.vectors import Choice, Text, embed_chunks
+from symprompt.embeddings.vectors import Choice, Text, embed
 from symprompt.embeddings.wordnet import PARTS, WordNet
 from symprompt.errors import RunError
 from symprompt.files.progress import Tick, silent
@@ -54,37 +54,32 @@ does did have has had having
 _CLOSED = frozenset(_CLOSED_WORDS.split())
 
 
-@dataclass(frozen=True)
-class FoundWord:
-    """A content word: where it stands, and the (lemma, part of speech) pairs it may be of."""
-
-    word: str
-    start: int
-    end: int
-    names: tuple[tuple[str, str], ...]
+Names = tuple[tuple[str, str], ...]
+"""The (lemma, part of speech) pairs that a word may be of."""
 
 
-def find_words(text: str, wordnet: WordNet) -> list[FoundWord]:
-    """Return the content words of a text that WordNet knows."""
+def find_words(text: str, wordnet: WordNet) -> tuple[Text, list[Names]]:
+    """Return a text with the content words that WordNet knows as its words, and their names."""
     read = Text.running(text)
     words = read.words()
-    found: list[FoundWord] = []
+    first, last, found = [], [], []
     at = 0
     while at < len(words):
         step = 1
         for length in range(min(_LONGEST, len(words) - at), 0, -1):
-            part = words[at : at + length]
-            names = _names(part, wordnet)
+            names = _names(words[at : at + length], wordnet)
             if names:
-                start, end = int(read.starts[at]), int(read.ends[at + length - 1])
-                found.append(FoundWord(text[start:end], start, end, names))
+                first.append(at)
+                last.append(at + length - 1)
+                found.append(names)
                 step = length
                 break
         at += step
-    return found
+    places = np.array([first, last], dtype=np.int64)
+    return Text(text, read.starts[places[0]], read.ends[places[1]]), found
 
 
-def _names(part: list[str], wordnet: WordNet) -> tuple[tuple[str, str], ...]:
+def _names(part: list[str], wordnet: WordNet) -> Names:
     """Return the lemmas that words may be together; none for a word of a closed class."""
     if not all(any(sign.isalpha() for sign in word) for word in part):
         return ()
@@ -281,18 +276,15 @@ def evaluate_senses(
     begun = time.monotonic()
     corpora = load_test_sets(data, wordnet.senses, sets)
     tagger = SenseTagger(senses, wordnet, rule=rule, coverage=coverage)
-    answers: dict[str, tuple[Bools, Bools, Bools]] = {}
+    answers: dict[str, Bools] = {}
     parts: list[str] = []
     for done, (name, corpus) in enumerate(corpora.items(), start=1):
         answers[name] = _answer(tagger, corpus, backbone, discourse=discourse)
         parts += [entry.pos for entry in corpus.instances]
         tick("evaluate", done, len(corpora), name)
-    right, base, seen = (
-        np.concatenate([found[place] for found in answers.values()]) for place in range(3)
-    )
-    number = np.repeat(np.arange(len(answers)), [len(found[0]) for found in answers.values()])
+    right, base, seen = np.concatenate(list(answers.values()), axis=1)
+    number = np.repeat(np.arange(len(answers)), [found.shape[1] for found in answers.values()])
     of = np.array(parts)
-    everything = np.ones_like(seen)
 
     def score(name: str, chosen: Bools) -> SetScore:
         own, baseline = right[chosen], base[chosen]
@@ -306,7 +298,7 @@ def evaluate_senses(
 
     return Evaluation(
         tuple(score(name, number == place) for place, name in enumerate(answers)),
-        score("all", everything),
+        score("all", np.ones_like(seen)),
         score("all, a sense of the lemma was seen", seen),
         tuple(score(pos, of == pos) for pos in "nvar" if (of == pos).any()),
         time.monotonic() - begun,
@@ -328,28 +320,27 @@ def embed_instances(
     senses: SenseVectors, texts: Sequence[Text], backbone: LanguageModel
 ) -> npt.NDArray[np.floating]:
     """Return the vectors of texts' words, made as the sense vectors were."""
-    choice = Choice(senses.about["layers"], senses.about["pool"])
-    found = [part.vectors for part in embed_chunks(backbone, texts, choice)]
-    return np.concatenate(found)
+    made = {key: senses.about[key] for key in ("layers", "pool")}
+    return embed(texts, model=backbone, **made).vectors
 
 
 def _answer(
     tagger: SenseTagger, corpus: SenseCorpus, backbone: LanguageModel, *, discourse: bool
-) -> tuple[Bools, Bools, Bools]:
-    """Return for each word whether the answer is right, the baseline is, and a sense was seen."""
+) -> Bools:
+    """Return whether the answer is right, the baseline is, and a sense was seen, [3, words]."""
     vectors = embed_instances(tagger.senses, instance_texts(corpus), backbone)
     instances = corpus.instances
     documents = [sentence.document for sentence in corpus.sentences for _ in sentence.instances]
     names = [[(entry.lemma, entry.pos)] for entry in instances]
     tags = tagger.tag(names, vectors, documents if discourse else None)
-    right, base, seen = [], [], []
+    found = []
     for entry, tag in zip(instances, tags, strict=True):
-        right.append(tag.sense is not None and tag.sense.key in entry.keys)
         frequent = most_frequent_sense(tagger.senses, tagger.wordnet, entry.lemma, entry.pos)
-        base.append(frequent in entry.keys)
         known = tagger.wordnet.of(entry.lemma, entry.pos)
-        seen.append(any(sense.key in tagger.senses.index for sense in known))
-    return np.array(right), np.array(base), np.array(seen)
+        seen = any(sense.key in tagger.senses.index for sense in known)
+        right = tag.sense is not None and tag.sense.key in entry.keys
+        found.append((right, frequent in entry.keys, seen))
+    return np.array(found, dtype=np.bool_).reshape(-1, 3).T
 
 
 def tag_texts(
@@ -384,25 +375,25 @@ def tag_texts(
     check_model(senses, backbone)
     tagger = SenseTagger(senses, wordnet, rule=rule, coverage=coverage)
     found = [find_words(text, wordnet) for text in texts]
-    places = []
-    for text, own in zip(texts, found, strict=True):
-        spans = np.array([(word.start, word.end) for word in own], dtype=np.int64).reshape(-1, 2)
-        places.append(Text(text, *spans.T))
-    if not any(found):
-        return [[] for _ in texts]
-    vectors = embed_instances(senses, places, backbone)
-    flat = [word for own in found for word in own]
-    groups = [number for number, own in enumerate(found) for _ in own]
-    tags = tagger.tag([word.names for word in flat], vectors, groups if discourse else None)
     tagged: list[list[dict[str, Any]]] = [[] for _ in texts]
-    for place, word, tag in zip(groups, flat, tags, strict=True):
+    places = [
+        (number, start, end)
+        for number, (text, _) in enumerate(found)
+        for start, end in zip(text.starts.tolist(), text.ends.tolist(), strict=True)
+    ]
+    if not places:
+        return tagged
+    vectors = embed_instances(senses, [text for text, _ in found], backbone)
+    names = [own for _, words in found for own in words]
+    groups = [number for number, _, _ in places] if discourse else None
+    for (number, start, end), tag in zip(places, tagger.tag(names, vectors, groups), strict=True):
         sense = tag.sense
         assert sense is not None, "words that WordNet does not know are not looked for"
-        tagged[place].append(
+        tagged[number].append(
             {
-                "word": word.word,
-                "start": word.start,
-                "end": word.end,
+                "word": texts[number][start:end],
+                "start": start,
+                "end": end,
                 "lemma": sense.lemma,
                 "pos": PARTS[sense.pos],
                 "sense": sense.key,

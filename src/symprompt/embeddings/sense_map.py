@@ -6,17 +6,18 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from symprompt.embeddings.isotropy import unit
 from symprompt.embeddings.senses import SenseTagger
-from symprompt.embeddings.vectors import Choice, Ints, Text, embed_chunks, read_corpus
+from symprompt.embeddings.vectors import Choice, Ints, Text, embed, layer_count, read_corpus
 from symprompt.embeddings.wordnet import PARTS
-from symprompt.errors import ConfigError, DataError, counted
+from symprompt.errors import DataError, counted
 from symprompt.models import LanguageModel
 from symprompt.runs.environment import keep_threads
 
@@ -91,7 +92,7 @@ def draw_word(
 
 def default_layers(backbone: LanguageModel) -> str:
     """Return the layers that words are compared in: the sum of the last four there are."""
-    return f"sum-last-{min(4, int(backbone.model.config.get_text_config().num_hidden_layers))}"
+    return f"sum-last-{min(4, layer_count(backbone))}"
 
 
 def find_occurrences(
@@ -106,11 +107,8 @@ def find_occurrences(
         seed: of the draw.
 
     Raises:
-        ConfigError: no text may be taken.
         DataError: it occurs less than three times.
     """
-    if most < 1:
-        raise ConfigError(f"most is {most}; give how many texts with the word to take, 1 or more.")
     wanted = {form.casefold() for form in forms}
     found = []
     for text in texts:
@@ -154,9 +152,9 @@ def make_map(
         seed: of the projection and the clusters.
 
     Raises:
-        DataError: colour is sense and there is no tagger, or WordNet does not know the word.
+        DataError: colour is sense, and WordNet does not know the word.
     """
-    vectors = np.concatenate([found.vectors for found in embed_chunks(backbone, texts, choice)])
+    vectors = embed(texts, model=backbone, layers=choice.layers, pool=choice.pool).vectors
     spelled = [written for text in texts for written in text.words()]
     hover = tuple(
         (whole[max(0, start - _AROUND) : start], whole[start:end], whole[end : end + _AROUND])
@@ -164,8 +162,7 @@ def make_map(
         for start, end in np.stack(places, axis=1).tolist()
     )
     if colour == "sense":
-        if tagger is None:
-            raise DataError("colour is sense, which needs sense vectors; give their folder.")
+        assert tagger is not None, "it is given with the folder of sense vectors"
         labels = _senses(tagger, spelled, vectors)
     elif colour == "language":
         labels = [text.label or "no language given" for text in texts for _ in range(len(text))]
@@ -173,8 +170,8 @@ def make_map(
         groups = k_means(unit(vectors), clusters, seed)
         labels = _clusters(groups, hover, spelled)
     points, projection = project(vectors, seed)
-    agreement = neighbour_agreement(vectors, labels) if colour == "language" else None
     near = nearest_others(vectors)[:, :_NEAR]
+    agreement = neighbour_agreement(near, labels) if colour == "language" else None
     return SenseMap(word, points, tuple(labels), hover, projection, colour, agreement, near)
 
 
@@ -222,34 +219,26 @@ def _senses(
     return labels
 
 
-def _load_umap() -> Any:
-    """Return umap-learn, which is optional; None where it is not installed."""
-    try:
-        import umap
-    except ImportError:
-        return None
-    return umap
-
-
 def project(vectors: npt.NDArray[np.floating], seed: int = 0) -> tuple[Floats, str]:
     """Return [n, 2] and how: UMAP by cosine where it is installed, else principal components."""
     if len(vectors) > _FEW:
         # Its warnings: a seed keeps it to one thread; numba's: what is deprecated.
-        with keep_threads(), warnings.catch_warnings(action="ignore"):
-            umap = _load_umap()
-            if umap is not None:
-                reducer = umap.UMAP(n_neighbors=_FEW, metric="cosine", random_state=seed)
-                points = reducer.fit_transform(vectors.astype(np.float32))
-                return np.asarray(points, dtype=np.float64), "UMAP"
+        with suppress(ImportError), keep_threads(), warnings.catch_warnings(action="ignore"):
+            import umap
+
+            reducer = umap.UMAP(n_neighbors=_FEW, metric="cosine", random_state=seed)
+            points = reducer.fit_transform(vectors.astype(np.float32))
+            return np.asarray(points, dtype=np.float64), "UMAP"
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     return left[:, :2] * sizes[:2], "PCA"
 
 
-def neighbour_agreement(
-    vectors: npt.NDArray[np.floating], labels: Sequence[str]
-) -> tuple[float, float]:
-    """Return how often the nearest other vector, by cosine, has the same label.
+def neighbour_agreement(near: Ints, labels: Sequence[str]) -> tuple[float, float]:
+    """Return how often the nearest other vector has the same label.
+
+    Args:
+        near: every vector's others, nearest first; see ``nearest_others``.
 
     Returns:
         That share; and the share expected if the other one were drawn by chance.
@@ -257,7 +246,7 @@ def neighbour_agreement(
     own = np.asarray(labels)
     _, counts = np.unique(own, return_counts=True)
     chance = float((counts * (counts - 1)).sum()) / (len(own) * (len(own) - 1))
-    return float((own[nearest_others(vectors)[:, 0]] == own).mean()), chance
+    return float((own[near[:, 0]] == own).mean()), chance
 
 
 def nearest_others(vectors: npt.NDArray[np.floating]) -> Ints:

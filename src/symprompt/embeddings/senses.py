@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from symprompt.embeddings.isotropy import Moments, Standardiser, unit
 from symprompt.embeddings.sense_corpora import Instance, SenseCorpus
 from symprompt.embeddings.vectors import Ints, Text
 from symprompt.embeddings.wordnet import Sense, WordNet
-from symprompt.errors import ConfigError, DataError, RunError
+from symprompt.errors import RunError
 from symprompt.files.atomic import read_finite_arrays, write_arrays
 
 Vector = npt.NDArray[np.floating]
@@ -198,13 +198,11 @@ class Tag:
         sense: the sense; None where WordNet does not know the lemma.
         confidence: its probability among the candidates; None after backing off.
         how: "vector", or "first" where no candidate has a vector and the first sense was taken.
-        candidates: the senses it was chosen from.
     """
 
     sense: Sense | None
     confidence: float | None
     how: str
-    candidates: tuple[Sense, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -311,13 +309,8 @@ def train_senses(
         wordnet: the senses of each lemma.
         about: what the vectors were made with.
         standardise: z-score the vectors first.
-
-    Raises:
-        DataError: there are fewer vectors than tagged words, or none.
     """
     instances = corpus.instances
-    if not instances or len(instances) != len(vectors):
-        raise DataError(f"there are {len(vectors)} vectors for {len(instances)} tagged words.")
     ready = np.asarray(vectors, dtype=np.float32)
     fitted = None
     if standardise:
@@ -382,9 +375,6 @@ class SenseTagger:
         rule: nearest (the chapter's equation 11.9: cosine alone) or fitted (frequency counts too).
         coverage: seen (only senses with occurrences) or relations (all of WordNet's, through their
             synset, hypernyms or broad class).
-
-    Raises:
-        ConfigError: another rule or coverage.
     """
 
     def __init__(
@@ -395,11 +385,6 @@ class SenseTagger:
         rule: Rule = "fitted",
         coverage: Coverage = "seen",
     ) -> None:
-        if rule not in get_args(Rule) or coverage not in get_args(Coverage):
-            raise ConfigError(
-                f"rule is {rule!r} and coverage {coverage!r}; use nearest or fitted, and seen or "
-                "relations."
-            )
         self.senses, self.wordnet = senses, wordnet
         self.scoring = senses.scoring
         if rule == "nearest":
@@ -478,4 +463,4 @@ class SenseTagger:
         best = int(np.argmax(scores))
         powers = np.exp(scores - scores.max())
         sure = float((powers / powers.sum())[best])
-        return Tag(options[best], sure, "vector", options)
+        return Tag(options[best], sure, "vector")

@@ -142,12 +142,8 @@ class Comparer:
 
     def vectors(self, texts: Sequence[Text], tick: Tick = silent) -> Floats:
         """Return the vectors of texts with one word each, standardised, of length one: [n, h]."""
-        parts, done = [], 0
-        for found in embed_chunks(self.backbone, texts, self.choice):
-            parts.append(self._units(found.vectors))
-            done += len(found.texts)
-            tick("embed", done, len(texts), "texts")
-        return np.concatenate(parts)
+        chunks = embed_chunks(self.backbone, texts, self.choice, total=len(texts), tick=tick)
+        return np.concatenate([self._units(found.vectors) for found in chunks])
 
     def table(self, texts: Sequence[Text]) -> Floats:
         """Return the cosine of every two texts (or words in them), [n, n]."""
@@ -204,10 +200,7 @@ class Comparer:
 
     def _made(self, texts: Iterable[Text], tick: Tick) -> Iterator[tuple[Vectors, Show]]:
         """Yield vectors, and what says of a row its text, label, first character and end."""
-        done = 0
-        for found in embed_chunks(self.backbone, texts, self.choice):
-            done += len(found.texts)
-            tick("embed", done, done, "texts")
+        for found in embed_chunks(self.backbone, texts, self.choice, tick=tick):
             ends = np.cumsum([len(text) for text in found.texts])
 
             def show(row: int, found: WordVectors = found, ends: Ints = ends) -> Place:

@@ -38,10 +38,6 @@ _SURE = ("rows", "texts", "size")
 COMMAND = "embed"
 # Characters of text that are made sure of together; 0 chooses by device.
 _CHUNK = 0
-_DTYPES: dict[str, np.dtype[Any]] = {
-    "float16": np.dtype(np.float16),
-    "float32": np.dtype(np.float32),
-}
 
 
 @dataclass(frozen=True)
@@ -145,7 +141,7 @@ def write_embeddings(
         RunError: the folder was made with other settings, or cannot be written.
     """
     chosen = choice or Choice()
-    if dtype not in _DTYPES:
+    if dtype not in ("float16", "float32"):
         raise ConfigError(f"dtype of stored vectors is {dtype!r}; use float16 or float32.")
     if chosen.layers == "all":
         raise ConfigError("layers is all, which cannot be stored; name one layer or a sum.")
@@ -188,21 +184,21 @@ def write_embeddings(
         folder.start(None, manifest)
         writer = _Writer(folder, about)
         try:
-            with writer:
-                writer.open()
-                rest = islice(iter(texts), writer.texts, None)
-                tick("embed", writer.texts, total or writer.texts, "texts")
-                chunks = embed_chunks(backbone, rest, chosen, dtype=_DTYPES[dtype], chunk=_CHUNK)
-                for found in chunks:
-                    writer.add(found)
-                    note = f"texts, {writer.rows} words"
-                    tick("embed", writer.texts, max(total, writer.texts), note)
-                writer.finish()
+            writer.open()
+            rest = islice(iter(texts), writer.texts, None)
+            tick("embed", writer.texts, total or writer.texts, "texts")
+            for found in embed_chunks(backbone, rest, chosen, dtype=dtype, chunk=_CHUNK):
+                writer.add(found)
+                note = f"texts, {writer.rows} words"
+                tick("embed", writer.texts, max(total, writer.texts), note)
+            writer.finish()
         except OSError as error:
             raise RunError(
                 f"cannot write to {folder.path}: {reason(error)}; make room and give the same "
                 f"command again, it goes on after {writer.texts} texts."
             ) from error
+        finally:
+            writer.close()
     counts = {"words": writer.rows, "texts": writer.texts}
     records = [Record(metric=name, value=count) for name, count in counts.items()]
     folder.finish(records=records, details={**about, **counts})
@@ -210,10 +206,7 @@ def write_embeddings(
 
 
 class _Writer:
-    """Appends vectors, words and texts; the state is renewed after each chunk is on disk.
-
-    If nothing is sure when the block ends, nothing is left.
-    """
+    """Appends vectors, words and texts; the state is renewed after each chunk is on disk."""
 
     def __init__(self, folder: Folder, about: dict[str, Any]) -> None:
         self.folder = folder
@@ -226,10 +219,8 @@ class _Writer:
         words = _header(np.dtype(np.int32), (rows, 4))
         return _header(self.dtype, (rows, self.width)), words, b""
 
-    def __enter__(self) -> _Writer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the files; where nothing is sure, nothing is left."""
         for stream in self.streams:
             with suppress(OSError):
                 stream.close()

@@ -18,7 +18,7 @@ from symprompt.engine.batches import make_batches
 from symprompt.errors import ConfigError, DataError, ModelError
 from symprompt.files.progress import Tick, silent
 from symprompt.files.reading import shorten
-from symprompt.files.text import file_digest, find_files, read_documents
+from symprompt.files.text import file_digest, find_files, gather, read_documents
 from symprompt.models import SHIPPED, Inputs, LanguageModel, Vocabulary
 from symprompt.runs.environment import send
 
@@ -271,9 +271,7 @@ class Choice:
         if found["how"] is None:
             return states[-1 if found["number"] is None else int(found["number"])].to(wide)
         count = int(found["count"])
-        total = states[-1].to(wide)
-        for state in states[-count:-1]:
-            total = total + state.to(wide)
+        total = sum((state.to(wide) for state in states[-count:-1]), states[-1].to(wide))
         return total / count if found["how"] == "mean" else total
 
 
@@ -309,6 +307,8 @@ def embed_chunks(
     *,
     dtype: npt.DTypeLike = np.float32,
     chunk: int = 0,
+    total: int = 0,
+    tick: Tick = silent,
 ) -> Iterator[WordVectors]:
     """Yield the vectors of every word, or of every text, in order, some texts at a time.
 
@@ -319,22 +319,20 @@ def embed_chunks(
         dtype: of the vectors that come out; sums are float32 whatever it is.
         chunk: characters of text, roughly four times its tokens, that are tensorised together;
             0 chooses by device.
+        total: number of texts, for the progress; 0 if it is not known.
+        tick: called with the texts done, stage "embed".
 
     Raises:
         ModelError: a vector is not finite.
     """
     choice.check(backbone)
     most = chunk or (_GPU_CHUNK if backbone.device.type == "cuda" else _CPU_CHUNK)
-    held: list[Text] = []
-    size = 0
-    for text in texts:
-        held.append(text)
-        size += len(text.text) + 1
-        if size >= most:
-            yield _embed(backbone, held, choice, dtype)
-            held, size = [], 0
-    if held:
-        yield _embed(backbone, held, choice, dtype)
+    done = 0
+    for held in gather(texts, lambda text: len(text.text) + 1, most):
+        made = _embed(backbone, held, choice, dtype)
+        done += len(held)
+        tick("embed", done, max(total, done), "texts")
+        yield made
 
 
 def _embed(
@@ -411,7 +409,7 @@ class _Plan:
         most = min(backbone.max_length, 1024 + around) - around
         if not 0 <= choice.window <= most:
             raise DataError(f"a window has {choice.window} tokens; allowed are 1 to {most}.")
-        starts, sizes, first, last, owner = [], [], [], [], []
+        rows = []
         offset = windows = 0
         for entry in tokens:
             size = choice.window or most
@@ -423,24 +421,20 @@ class _Plan:
                 opens, closes, window = make_windows(entry, size, causal=backbone.causal)
                 begin = np.maximum(entry.first, opens[window]) - opens[window]
                 end = np.minimum(entry.last, closes[window]) - opens[window]
-            starts.append(opens + offset)
-            sizes.append(closes - opens)
-            first.append(begin)
-            last.append(end)
-            owner.append(window + windows)
+            rows.append((entry.ids, opens + offset, closes - opens, begin, end, window + windows))
             offset += len(entry.ids)
             windows += len(opens)
-        owners = np.concatenate(owner)
-        order = np.argsort(owners, kind="stable")
+        ids, starts, sizes, first, last, owner = map(np.concatenate, zip(*rows, strict=True))
+        order = np.argsort(owner, kind="stable")
         return cls(
-            np.concatenate([entry.ids for entry in tokens]),
-            np.concatenate(starts),
-            np.concatenate(sizes),
-            np.concatenate(first),
-            np.concatenate(last),
-            np.repeat(np.arange(len(tokens)), [len(own) for own in owner]),
+            ids,
+            starts,
+            sizes,
+            first,
+            last,
+            np.repeat(np.arange(len(tokens)), [len(row[-1]) for row in rows]),
             order,
-            np.searchsorted(owners[order], np.arange(windows + 1)),
+            np.searchsorted(owner[order], np.arange(windows + 1)),
             (frame[0], frame[1]),
             vocabulary.pad_id,
         )
@@ -584,14 +578,12 @@ def embed(
     if not isinstance(backbone, LanguageModel):
         backbone = LanguageModel.load(backbone, device=device, head=False, tick=tick)
     choice = Choice(layers, pool, window)
-    parts = []
-    done: tuple[Text, ...] = ()
-    for found in embed_chunks(backbone, given, choice):
-        parts.append(found)
-        done += found.texts
-        tick("embed", len(done), len(given), "texts")
-    vectors, tokens = ([getattr(part, key) for part in parts] for key in ("vectors", "tokens"))
-    return WordVectors(done, np.concatenate(vectors), np.concatenate(tokens))
+    parts = list(embed_chunks(backbone, given, choice, total=len(given), tick=tick))
+    return WordVectors(
+        tuple(text for part in parts for text in part.texts),
+        np.concatenate([part.vectors for part in parts]),
+        np.concatenate([part.tokens for part in parts]),
+    )
 
 
 def read_corpus(

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from symprompt.files.reading import refuse_pipe
 PARTS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 """Parts of speech by WordNet's letter; satellite adjectives ("s") count as adjectives."""
 
-PART_OF_NUMBER = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
-"""Parts of speech by the first number of a sense key."""
+# Parts of speech by the first number of a sense key.
+_PART_OF_NUMBER = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
 _PLACES = ("/usr/share/wordnet", "/usr/local/share/wordnet", "/usr/share/wordnet/dict")
 _HYPERNYMS = ("@", "@i")
 _SIMILAR = "&"
@@ -84,7 +85,6 @@ class WordNet:
 
     Attributes:
         senses: sense key -> sense.
-        by_lemma: (lemma, part of speech) -> its senses, the most frequent first.
         synset: returns the synset of a name; None for one that no sense has.
         irregular: (form, part of speech) -> the lemmas that it is listed as an irregular form of.
         source: where it was read.
@@ -95,7 +95,6 @@ class WordNet:
     """
 
     senses: dict[str, Sense]
-    by_lemma: dict[tuple[str, str], tuple[Sense, ...]]
     synset: Callable[[str], Synset | None]
     irregular: Callable[[str, str], tuple[str, ...]]
     source: str
@@ -113,13 +112,6 @@ class WordNet:
         """
         place = find_wordnet(folder)
         senses = {sense.key: sense for sense in _read_senses(place / "index.sense")}
-        grouped: dict[tuple[str, str], list[Sense]] = {}
-        for sense in senses.values():
-            grouped.setdefault((sense.lemma, sense.pos), []).append(sense)
-        by_lemma = {
-            name: tuple(sorted(found, key=lambda sense: sense.number))
-            for name, found in grouped.items()
-        }
         synsets = {
             name: synset
             for letter, part in PARTS.items()
@@ -135,9 +127,17 @@ class WordNet:
         def irregular(form: str, pos: str) -> tuple[str, ...]:
             return exceptions.get((form, pos), ())
 
-        return cls(senses, by_lemma, synsets.get, irregular, "WordNet's files")
+        return cls(senses, synsets.get, irregular, "WordNet's files")
 
-    def of(self, lemma: str, pos: str) -> tuple[Sense, ...]:
+    @cached_property
+    def by_lemma(self) -> dict[tuple[str, str], list[Sense]]:
+        """(lemma, part of speech) -> its senses, the most frequent first."""
+        found: dict[tuple[str, str], list[Sense]] = {}
+        for sense in sorted(self.senses.values(), key=lambda sense: sense.number):
+            found.setdefault((sense.lemma, sense.pos), []).append(sense)
+        return found
+
+    def of(self, lemma: str, pos: str) -> Sequence[Sense]:
         """Return a lemma's senses as one part of speech, the most frequent first."""
         return self.by_lemma.get((as_lemma(lemma), pos), ())
 
@@ -162,6 +162,12 @@ class WordNet:
             if whole.endswith(ending) and len(whole) > len(ending) and not whole.endswith("ss")
         )
         return tuple(dict.fromkeys((form, *(self.irregular(form, pos) or without_endings))))
+
+
+def name_of(key: str) -> tuple[str, str]:
+    """Return the lemma and the part of speech that a sense key names."""
+    lemma, _, rest = key.rpartition("%")
+    return lemma, _PART_OF_NUMBER[rest[0]]
 
 
 def as_lemma(word: str) -> str:
@@ -206,8 +212,7 @@ def _read_senses(path: Path) -> Iterator[Sense]:
     for number, line in _lines(path):
         try:
             key, offset, place, count = line.split()
-            lemma, _, rest = key.rpartition("%")
-            pos = PART_OF_NUMBER[rest[0]]
+            lemma, pos = name_of(key)
             yield Sense(key, lemma, pos, offset + pos, int(place), int(count))
         except (ValueError, KeyError, IndexError):
             raise _garbled(path, number, line) from None
@@ -326,32 +331,25 @@ def _choose(name: str, present: Sequence[Any]) -> str:
 def _read(lexicon: Any, name: str) -> WordNet:
     key_of = _key_getter(name)
     synset_of = {own.id: synset.id for synset in lexicon.synsets() for own in synset.senses()}
-    grouped: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
-    for word in lexicon.words():
-        for own in word.senses():
-            key = key_of(own)
-            if key is None or not _KEY.fullmatch(key):
-                continue
-            lemma, _, rest = key.rpartition("%")
-            entry = (sum(own.counts()), key, synset_of[own.id])
-            grouped.setdefault((lemma, PART_OF_NUMBER[rest[0]]), []).append(entry)
-    if not grouped:
+    entries = [
+        (sum(own.counts()), key, synset_of[own.id])
+        for word in lexicon.words()
+        for own in word.senses()
+        for key in [key_of(own)]
+        if key is not None and _KEY.fullmatch(key)
+    ]
+    if not entries:
         raise DataError(
             f"{name} has no Princeton sense keys, which tagged text is written in; {GET_IT}."
         )
-    by_lemma = {
-        (lemma, pos): tuple(
-            Sense(key, lemma, pos, synset, number, count)
-            # Entries that differ in case are one lemma here; frequency orders their senses.
-            for number, (count, key, synset) in enumerate(
-                sorted(found, key=lambda entry: -entry[0]), start=1
-            )
-        )
-        for (lemma, pos), found in grouped.items()
-    }
-    senses = {sense.key: sense for found in by_lemma.values() for sense in found}
-    synset = _synset_reader(lexicon, senses.values())
-    return WordNet(senses, by_lemma, synset, _irregular_forms(lexicon), f"wn {name}")
+    senses: dict[str, Sense] = {}
+    numbers: Counter[tuple[str, str]] = Counter()
+    # Entries that differ in case are one lemma here; frequency orders their senses.
+    for count, key, synset in sorted(entries, key=lambda entry: -entry[0]):
+        numbers[name_of(key)] += 1
+        senses[key] = Sense(key, *name_of(key), synset, numbers[name_of(key)], count)
+    synset_of_name = _synset_reader(lexicon, senses.values())
+    return WordNet(senses, synset_of_name, _irregular_forms(lexicon), f"wn {name}")
 
 
 def _key_getter(name: str) -> KeyOf:

@@ -19,23 +19,20 @@ from typing import Any
 from symprompt.errors import DataError
 from symprompt.facts.templates import template_in
 from symprompt.facts.types import (
+    BAD_ROW,
     Dropped,
     Fact,
     FactSet,
     Relation,
     choose_names,
     compose,
+    fact_in,
     split_by_subject,
 )
-from symprompt.files.reading import (
-    collect_bad,
-    load_rows,
-    load_text,
-    refuse_bad,
-    text_in,
-)
+from symprompt.files.reading import collect_bad, load_rows, load_text, refuse_bad
 
 METADATA = "metadata_relations.json"
+_KEYS = ("sub_label",), ("obj_label",)
 SHARES = (40, 20, 40)
 """Percent of a relation's subjects in train, dev and test."""
 
@@ -99,12 +96,11 @@ def load_bear(
                 dropped.append(Dropped(name, "train", reason, 1))
                 continue
             with collect_bad(bad):
-                keys = ("sub_label", "obj_label")
-                texts = [text_in(row, (key,), path, number, one_line=True) for key in keys]
-                facts.append(Fact(name, *map(compose, texts)))
-                composed += [*map(compose, texts)] != texts
+                fact, changed = fact_in(row, _KEYS, name, path, number)
+                facts.append(fact)
+                composed += changed
         if len(bad) > before:
-            dropped.append(Dropped(name, "train", "row cannot be used", len(bad) - before))
+            dropped.append(Dropped(name, "train", BAD_ROW, len(bad) - before))
         try:
             dealt = split_by_subject(name, facts, seed=seed, shares=shares or SHARES)
         except DataError as error:

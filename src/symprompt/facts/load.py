@@ -19,6 +19,7 @@ from symprompt.errors import ConfigError, DataError
 from symprompt.facts.bear import find_bear, load_bear
 from symprompt.facts.templates import add_templates, find_templates, template_in
 from symprompt.facts.types import (
+    BAD_ROW,
     SPLITS,
     UNUSABLE,
     Dropped,
@@ -27,7 +28,7 @@ from symprompt.facts.types import (
     Relation,
     Split,
     choose_names,
-    compose,
+    fact_in,
     split_by_subject,
 )
 from symprompt.facts.world import world_facts
@@ -58,6 +59,7 @@ Files = Mapping[Split, Path]
 # and the text under "sub_label" and "obj_label".
 SUBJECT_KEYS = ("sub_label", "subject", "sub")
 OBJECT_KEYS = ("obj_label", "object", "obj")
+_KEYS = SUBJECT_KEYS, OBJECT_KEYS
 _ROLES: dict[str, tuple[str, ...]] = {
     "subject": SUBJECT_KEYS,
     "relation": ("relation",),
@@ -68,8 +70,6 @@ _ROLES: dict[str, tuple[str, ...]] = {
 QUESTION_ROLES = {role: _ROLES[role] for role in ("relation", "subject", "object")}
 """What a table of questions has, and what its columns go by."""
 BadRows = Literal["refuse", "skip"]
-BAD_ROW = "row cannot be used"
-"""Why a bad row is left out."""
 
 _RELATION_FILE = re.compile(r"P[0-9]+\.jsonl")
 _SEARCH_DEPTH = 3
@@ -197,7 +197,7 @@ def load_lama(
             before, read = len(bad), []
             for number, row in load_rows(path, any_case=True, bad=bad):
                 with collect_bad(bad):
-                    read.append(_fact(name, row, path, number))
+                    read.append(fact_in(row, _KEYS, name, path, number))
             if len(bad) > before:
                 dropped.append(Dropped(name, split, BAD_ROW, len(bad) - before))
             facts[split] = tuple(fact for fact, _ in read)
@@ -324,7 +324,7 @@ def load_table(
         with collect_bad(bad):
             row = rename(row, called, _ROLES, path, number)
             name = name or text_in(row, ("relation",), path, number, one_line=True)
-            fact, changed = _fact(name, row, path, number)
+            fact, changed = fact_in(row, _KEYS, name, path, number)
             split = _split(row, path, number, given=splits_given)
             template = row.get("template", "")
             if template is None and not ends_in(path, ".jsonl"):
@@ -377,14 +377,12 @@ def load_table(
             if lost:
                 dropped.append(Dropped(name, split, "duplicate", lost))
         loaded.append(relation)
-    if len(few) > 1 and not (skip_unusable and loaded):
-        raise DataError(
-            f"{path}: {len(few)} relations have too few subjects to be dealt to splits: "
-            f"{', '.join(few)}; add facts or a split column, or leave them out with "
-            "--skip-unusable."
-        )
     if few and not (skip_unusable and loaded):
-        raise DataError(f"{path}: {next(iter(few.values()))}")
+        all_of_them = (
+            f"{len(few)} relations have too few subjects to be dealt to splits: {', '.join(few)}; "
+            "add facts or a split column, or leave them out with --skip-unusable."
+        )
+        raise DataError(f"{path}: {all_of_them if len(few) > 1 else next(iter(few.values()))}")
     skipped = dict.fromkeys(few, "too few subjects to deal to splits")
     return FactSet(tuple(loaded), str(path), "table", tuple(dropped), composed, skipped)
 
@@ -441,11 +439,3 @@ def read_question(
             f"{shorten(row, 200)}; fill one in, or name the columns with --columns."
         )
     return relation, keys is SUBJECT_KEYS, text_in(row, keys, path, number, one_line=True)
-
-
-def _fact(relation: str, row: Row, path: Source, number: int) -> tuple[Fact, bool]:
-    """Return a row's fact in composed Unicode, and whether it was written otherwise."""
-    keys = (SUBJECT_KEYS, OBJECT_KEYS)
-    names = [text_in(row, own, path, number, one_line=True) for own in keys]
-    composed = [*map(compose, names)]
-    return Fact(relation, *composed), composed != names

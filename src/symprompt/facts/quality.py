@@ -6,7 +6,7 @@ Count what a reader of results should know about a fact set: repeats, leaks, eas
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from symprompt.facts.types import SPLITS, Fact, FactSet, Relation, Split
 
-Pairs = set[tuple[str, str]]
+Turned = dict[tuple[str, str], set[str]]
 _WORD = re.compile(r"\w+")
 LEAKS = ("test_pairs_in_train_or_dev", "test_subjects_in_train", "test_inverses_in_train")
 """What is counted of the facts that training gives away."""
@@ -52,16 +52,12 @@ def naive_bayes(relation: Relation, subjects: Sequence[str]) -> list[str]:
     """
     names = list(dict.fromkeys(fact.object for fact in relation.train))
     objects = {name: row for row, name in enumerate(names)}
-    words: dict[str, int] = {}
-    for fact in relation.train:
-        for word in _words(fact.subject):
-            words.setdefault(word, len(words))
+    pairs = [(fact.object, word) for fact in relation.train for word in _words(fact.subject)]
+    words = {word: place for place, word in enumerate(sorted({word for _, word in pairs}))}
+    prior = np.bincount([objects[fact.object] for fact in relation.train])
     counts = np.zeros((len(objects), len(words) + 1))
-    prior = np.zeros(len(objects))
-    for fact in relation.train:
-        prior[objects[fact.object]] += 1
-        for word in _words(fact.subject):
-            counts[objects[fact.object], words[word]] += 1
+    for name, word in pairs:
+        counts[objects[name], words[word]] += 1
     # The last column stands for every word that training has not seen.
     likelihood = np.log((counts + 1) / (counts.sum(1, keepdims=True) + counts.shape[1]))
     guesses = []
@@ -91,16 +87,12 @@ def count_inverses(
     Args:
         learned_from: whose training facts; None takes those of the same set.
     """
-    turned: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for fact in (learned_from or facts).facts("train"):
-        if fact.subject != fact.object:
-            turned[fact.object, fact.subject].add(fact.relation)
-    found: dict[str, dict[str, int]] = {}
+    turned = _turned(learned_from or facts)
+    found: dict[str, Counter[str]] = {}
     for fact in facts.facts(split):
         for name in sorted(turned.get((fact.subject, fact.object), ())):
-            own = found.setdefault(fact.relation, {})
-            own[name] = own.get(name, 0) + 1
-    return found
+            found.setdefault(fact.relation, Counter())[name] += 1
+    return {name: dict(own) for name, own in found.items()}
 
 
 def inverse_relations(facts: FactSet, learned_from: FactSet | None = None) -> dict[str, str]:
@@ -207,10 +199,9 @@ def check(facts: FactSet) -> CheckReport:
         _check_relation(facts, relation, inverses.get(relation.name, {}), turned)
         for relation in facts.relations
     ]
-    by_relation: dict[str, dict[str, int]] = {}
+    by_relation: dict[str, Counter[str]] = {}
     for entry in facts.dropped:
-        own = by_relation.setdefault(entry.relation, {})
-        own[entry.reason] = own.get(entry.reason, 0) + entry.count
+        by_relation.setdefault(entry.relation, Counter())[entry.reason] += entry.count
     accuracies = [x.majority_accuracy for x in relations if x.majority_accuracy is not None]
     over_relations = over_facts = None
     if accuracies:
@@ -227,7 +218,7 @@ def check(facts: FactSet) -> CheckReport:
         majority_mean_over_facts=over_facts,
         majority_unknown=[entry.name for entry in relations if entry.majority_correct is None],
         dropped_by_reason=facts.dropped_by_reason(),
-        dropped_by_relation=by_relation,
+        dropped_by_relation={name: dict(own) for name, own in by_relation.items()},
         composed=facts.composed,
     )
 
@@ -239,7 +230,7 @@ def count_leakage(facts: FactSet) -> dict[str, int]:
 
 
 def _check_relation(
-    facts: FactSet, relation: Relation, inverses: Mapping[str, int], turned: Pairs
+    facts: FactSet, relation: Relation, inverses: Mapping[str, int], turned: Turned
 ) -> RelationCheck:
     majority, test = _majority_object(relation.train), relation.test
     known = bool(relation.train and test)
@@ -256,13 +247,16 @@ def _check_relation(
     )
 
 
-def _turned(facts: FactSet) -> Pairs:
-    """Return (object, subject) of all training facts, which other facts may be the inverses of."""
-    train = (fact for relation in facts.relations for fact in relation.train)
-    return {(fact.object, fact.subject) for fact in train if fact.subject != fact.object}
+def _turned(facts: FactSet) -> Turned:
+    """Return (object, subject) of all training facts, with the relations that have them."""
+    turned: Turned = {}
+    for fact in facts.facts("train"):
+        if fact.subject != fact.object:
+            turned.setdefault((fact.object, fact.subject), set()).add(fact.relation)
+    return turned
 
 
-def _count(facts: FactSet, turned: Pairs) -> dict[str, Any]:
+def _count(facts: FactSet, turned: Turned) -> dict[str, Any]:
     """Return the fields of ``Counts``; equal pairs of two relations are no repeats.
 
     Args:
@@ -272,10 +266,7 @@ def _count(facts: FactSet, turned: Pairs) -> dict[str, Any]:
     test = splits["test"]
     seen_pairs = {*splits["train"], *splits["dev"]}
     seen_subjects = {(fact.relation, fact.subject) for fact in splits["train"]}
-    answers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for fact in test:
-        answers[fact.relation, fact.subject].add(fact.object)
-    several = {subject for subject, objects in answers.items() if len(objects) > 1}
+    objects = Counter((fact.relation, fact.subject) for fact in set(test))
     return {
         "facts": {split: len(own) for split, own in splits.items()},
         "distinct_objects": len({fact.object for fact in facts.facts()}),
@@ -286,7 +277,7 @@ def _count(facts: FactSet, turned: Pairs) -> dict[str, Any]:
         ),
         "test_inverses_in_train": sum((fact.subject, fact.object) in turned for fact in test),
         "test_facts_with_several_objects": sum(
-            (fact.relation, fact.subject) in several for fact in test
+            objects[fact.relation, fact.subject] > 1 for fact in test
         ),
         "object_in_subject": {
             split: sum(fact.object in fact.subject for fact in own) for split, own in splits.items()

@@ -20,7 +20,7 @@ from typing import Any
 from symprompt.config import nearest
 from symprompt.errors import DataError, counted
 from symprompt.files.parquet import rows_of
-from symprompt.files.reading import GivenRows, load_text, shorten
+from symprompt.files.reading import GivenRows, Row, Source, load_text, shorten, text_in
 from symprompt.files.reading import Split as Split
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -78,6 +78,8 @@ class Relation:
         return set(self.answers) or {fact.object for fact in self.train}
 
 
+BAD_ROW = "row cannot be used"
+"""Why a bad row is left out."""
 NOT_ONE_TOKEN = "object is not one token of the model"
 """Why most facts are left out."""
 UNUSABLE = "their relation cannot be used"
@@ -155,8 +157,9 @@ class FactSet:
         from symprompt.facts.load import load_table
 
         rows = [{key.lower(): own for key, own in row.items()} for row in rows_of(frame)]
-        dealing: dict[str, Any] = {"relations": relations, "seed": seed, "shares": shares}
-        return load_table(GivenRows(rows), columns=columns, **dealing)
+        return load_table(
+            GivenRows(rows), relations=relations, seed=seed, shares=shares, columns=columns
+        )
 
     def to_columns(self) -> dict[str, list[str]]:
         """Return relation, subject, object, split and template of every fact, as columns."""
@@ -385,19 +388,16 @@ def split_by_subject(
     return Relation(name, **dealt, label=label, template=template)
 
 
-def uhn(facts: FactSet, splits: Sequence[Split] = SPLITS) -> FactSet:
-    """Return the set without facts whose object is named in the subject, as in LAMA-UHN.
+def uhn(facts: FactSet) -> FactSet:
+    """Return the set without test facts whose object is named in the subject, as in LAMA-UHN.
 
     A fact goes when its lower-cased object is a substring of its lower-cased subject ("Apple
     Watch" is made by "Apple"). This is the string filter of E-BERT (Poerner et al., 2020). Their
     second filter, which asks a language model whether a person's name gives the answer away, is
     not included, so that more facts stay than in the published LAMA-UHN.
-
-    Args:
-        splits: where to look; other splits are kept as they are.
     """
     named = {fact for fact in facts.facts() if fact.object.lower() in fact.subject.lower()}
-    return facts.drop(named, "object named in the subject", splits)
+    return facts.drop(named, "object named in the subject", ("test",))
 
 
 def in_word_list(facts: FactSet, words: Collection[str]) -> FactSet:
@@ -428,6 +428,19 @@ def at_most(facts: FactSet, limits: Mapping[Split, int], *, seed: int = 0) -> Fa
             beyond |= {*drawn[limit or len(drawn) :]} - {*drawn[:limit]}
         facts = facts.drop(beyond, f"beyond the {split} limit of {limit}", (split,))
     return facts
+
+
+def fact_in(
+    row: Row, keys: Sequence[Sequence[str]], relation: str, path: Source, number: int
+) -> tuple[Fact, bool]:
+    """Return a row's fact in composed Unicode, and whether it was written otherwise.
+
+    Args:
+        keys: what the subject and the object may be called.
+    """
+    names = [text_in(row, own, path, number, one_line=True) for own in keys]
+    composed = [*map(compose, names)]
+    return Fact(relation, *composed), composed != names
 
 
 def nearest_name(name: str, known: Collection[str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from symprompt.errors import DataError
 from symprompt.files.progress import Tick, silent
@@ -128,6 +128,7 @@ _SOURCE = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,31})=(.+)", re.DOTALL)
 _TICK_LINES = 1 << 13
 Report = Callable[[int], None]
 _SURROGATE = re.compile("[\ud800-\udfff]")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,20 @@ class TextFile:
         """The file as it is listed with a corpus: language, name and size."""
         name = f"{self.language}={self.path.name}" if self.language else self.path.name
         return f"{name} ({self.size} bytes)"
+
+
+def gather(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Yield items some at a time, as soon as they are of ``most`` together."""
+    held: list[T] = []
+    size = 0
+    for item in items:
+        held.append(item)
+        size += size_of(item)
+        if size >= most:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
 
 
 def file_digest(path: Path) -> str:

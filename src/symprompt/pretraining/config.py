@@ -177,6 +177,8 @@ class PretrainConfig:
         shape, packing, corruption = self.shape, self.corpus.packing, self.corruption
         changed = corruption.mask + corruption.random
         refusals = {
+            f"weights.layers is {self.weights.layers} and there is no model to go on from; name "
+            "one with --model, or leave it at -1.": self.weights.layers != -1 and not self.model,
             f"corruption.mask + corruption.random is {changed}; together they may be at most 1.": (
                 changed > 1
             ),
@@ -198,11 +200,6 @@ class PretrainConfig:
                 self.objective == "mlm+sbo" and corruption.kind != "spans"
             ),
         }
-        if self.weights.layers != -1 and not self.model:
-            raise ConfigError(
-                f"weights.layers is {self.weights.layers} and there is no model to go on from; "
-                "name one with --model, or leave it at -1."
-            )
         for message, refused in refusals.items():
             if refused:
                 raise ConfigError(message)

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from symprompt.errors import DataError, RunError, counted
 from symprompt.files.atomic import making_folder, reason, to_json
-from symprompt.files.text import Document, split_sentences
+from symprompt.files.text import Document, gather, split_sentences
 from symprompt.pretraining.tokenizer import find_specials
 from symprompt.runs.environment import derive_seed
 
@@ -88,7 +88,7 @@ def tokenise(
     documents: Iterable[Document], tokenizer: Tokenizer
 ) -> Iterator[tuple[Document, Tokenised]]:
     """Yield documents with their tokens; many are encoded at once, on every core."""
-    for batch in _batches(documents):
+    for batch in gather(documents, lambda own: sum(map(len, own.lines)), _BATCH_CHARACTERS):
         sentences = [
             [text for line in document.lines for text in split_sentences(line)]
             for document in batch
@@ -121,19 +121,6 @@ def tokenise(
             kept = lengths[first:last]
             yield document, (ids[begin:end], starts[begin:end], kept[kept > 0])
             first = last
-
-
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    size = 0
-    for document in documents:
-        batch.append(document)
-        size += sum(len(line) for line in document.lines)
-        if size >= _BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def make_reader(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
@@ -285,17 +272,12 @@ def load_corpus(folder: str | Path) -> Corpus:
         RunError: there is no finished corpus, or a file of it is damaged.
     """
     path = Path(folder)
+    if not (path / CARD).is_file():
+        raise RunError(f"{path} holds no finished corpus ({CARD} is missing); make it first.")
     try:
         card = json.loads((path / CARD).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(
-            f"{path} holds no finished corpus ({CARD} is missing); make it first."
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path / CARD, str(error)) from None
-    if not isinstance(card, dict) or card.get("format") != FORMAT:
-        raise _damaged(path / CARD, f"its format is not {FORMAT}")
-    try:
+        if card["format"] != FORMAT:
+            raise ValueError(f"the format of {CARD} is not {FORMAT}")
         dtype = np.dtype(card["dtype"])
         train, valid = (
             Part(tuple(_load_shard(path / entry["name"], entry, dtype) for entry in card[name]))
@@ -303,8 +285,11 @@ def load_corpus(folder: str | Path) -> Corpus:
         )
         unigrams = np.array(_map(path / UNIGRAMS, "<i8", int(card["vocabulary"])))
         return Corpus(train, valid, unigrams, str(card["fingerprint"]), int(card["empty"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(path / CARD, f"{type(error).__name__}: {error}") from None
+    except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise RunError(
+            f"the corpus {path} is damaged ({type(error).__name__}: {error}); remove the folder "
+            "and make the corpus again."
+        ) from None
 
 
 def fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
@@ -381,10 +366,9 @@ def _load_shard(stem: Path, card: Mapping[str, Any], dtype: np.dtype[Any]) -> Sh
         ("sentences", sentences, tokens),
         ("documents", documents, sentences),
     ):
-        path = shard_file(stem, name)
-        own = offsets[name] = _map(path, "<i8", count + 1)
+        own = offsets[name] = _map(shard_file(stem, name), "<i8", count + 1)
         if own[0] != 0 or own[-1] != last or not (own[1:] > own[:-1]).all():
-            raise _damaged(path, "its offsets are out of order")
+            raise ValueError(f"the offsets in {shard_file(stem, name).name} are out of order")
     return Shard(
         language=card["language"],
         tokens=_map(shard_file(stem, "tokens"), dtype, tokens),
@@ -394,15 +378,7 @@ def _load_shard(stem: Path, card: Mapping[str, Any], dtype: np.dtype[Any]) -> Sh
 
 
 def _map(path: Path, dtype: Any, count: int) -> np.ndarray:
-    wanted = np.dtype(dtype).itemsize * count
-    try:
-        size = path.stat().st_size
-        if size == wanted and size:
-            return np.memmap(path, dtype=dtype, mode="r", shape=(count,))
-    except OSError as error:
-        raise _damaged(path, error.strerror or type(error).__name__) from None
-    raise _damaged(path, f"it has {size} bytes instead of {wanted}")
-
-
-def _damaged(path: Path, why: str) -> RunError:
-    return RunError(f"{path} is damaged ({why}); remove its folder and make the corpus again.")
+    size, wanted = path.stat().st_size, np.dtype(dtype).itemsize * count
+    if size != wanted or not size:
+        raise ValueError(f"{path.name} has {size} bytes instead of {wanted}")
+    return np.memmap(path, dtype=dtype, mode="r", shape=(count,))

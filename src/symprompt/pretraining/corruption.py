@@ -76,24 +76,14 @@ class _Task:
     def places(self) -> int:
         return count_positions(self.batch.ids.shape[1], self.config)
 
-    def exact_counts(self) -> Tensor:
-        # [b]: round(share * tokens), at least 1.
-        counts = self.corruptible.sum(1)
+    def counts(self, part: Callable[[Tensor, float], Tensor]) -> Tensor:
+        # [b]: the share of a row's tokens, rounded by ``part``, at least 1; or any number of them,
+        # from 1 to all, every one as likely.
+        every = self.corruptible.sum(1)
+        wanted = part(every, self.config.share).clamp(1, self.places)
         if self.config.uniform:
-            return self.uniform_counts(counts)
-        wanted = round_share(counts, self.config.share).clamp(1, self.places)
-        return torch.minimum(wanted, counts)
-
-    def budget(self) -> Tensor:
-        # [b]: the most tokens that are at most the share; one may always be taken.
-        counts = self.corruptible.sum(1)
-        if self.config.uniform:
-            return self.uniform_counts(counts)
-        return floor_share(counts, self.config.share).clamp(1, self.places)
-
-    def uniform_counts(self, counts: Tensor) -> Tensor:
-        # [b]: every number of tokens from 1 to all of a row's is as likely.
-        return torch.minimum((self.draw(len(counts)) * counts).long() + 1, counts)
+            wanted = (self.draw(len(every)) * every).long() + 1
+        return torch.minimum(wanted, every)
 
     def draw(self, *shape: int) -> Tensor:
         return draw_uniform(shape, self.batch.ids.device, self.generator)
@@ -154,9 +144,9 @@ def _replace_each(task: _Task) -> Corrupted:
     """Corrupt tokens chosen one by one, or by whole words; each is decided on by itself."""
     if task.config.kind == "words":
         words = find_words(task.batch.starts_word, task.corruptible)
-        chosen = choose_words(words, task.corruptible, task.budget(), task.generator)
+        chosen = choose_words(words, task.corruptible, task.counts(floor_share), task.generator)
     else:
-        chosen = choose_tokens(task.corruptible, task.exact_counts(), task.generator)
+        chosen = choose_tokens(task.corruptible, task.counts(round_share), task.generator)
     positions, asked = compact(chosen, task.places)
     ids = _replace(task, positions, asked, task.draw(*positions.shape))
     return _finish(task, ids, positions, asked)
@@ -208,7 +198,12 @@ def _draw_spans(task: _Task, starts: Tensor, *, least: int) -> Spans:
     )
     words = find_words(starts, task.corruptible)
     return choose_spans(
-        words, lengths, task.budget(), task.generator, limit=config.span_limit, least=least
+        words,
+        lengths,
+        task.counts(floor_share),
+        task.generator,
+        limit=config.span_limit,
+        least=least,
     )
 
 
@@ -216,7 +211,7 @@ def _delete(task: _Task) -> Corrupted:
     batch = task.batch
     # Before the first position there is no token that could be queried.
     deletable = task.corruptible & (torch.arange(batch.ids.shape[1], device=batch.ids.device) > 0)
-    counts = torch.minimum(task.exact_counts(), deletable.sum(1))
+    counts = torch.minimum(task.counts(round_share), deletable.sum(1))
     chosen = choose_tokens(deletable, counts, task.generator)
     destination = (~chosen).cumsum(1) - 1
     gap = chosen.clone()
@@ -240,7 +235,7 @@ def _insert(task: _Task) -> Corrupted:
     places = torch.arange(length, device=batch.ids.device)
     is_last = places == batch.lengths[:, None] - 1
     inner = task.corruptible & ~is_last
-    wanted = task.exact_counts()
+    wanted = task.counts(round_share)
     chosen = choose_tokens(inner, torch.minimum((wanted + 1) // 2, inner.sum(1)), task.generator)
     destination = places + chosen.cumsum(1) - chosen.long()
     # The last token, a separator, stays; what would come to lie on it or behind it is cut.
@@ -411,11 +406,8 @@ def compact(chosen: Tensor, places: int) -> tuple[Tensor, Tensor]:
     Returns:
         [b, k] int64 positions in rising order, 0 where unused; [b, k] bool.
     """
-    rows, length = chosen.shape
     rank = chosen.cumsum(1) - 1
-    slot = torch.where(chosen & (rank < places), rank, places)
-    table = torch.zeros((rows, places + 1), dtype=torch.int64, device=chosen.device)
-    positions = table.scatter(1, slot, _columns(chosen).expand(rows, length))[:, :places]
+    positions = _move(_columns(chosen), rank, chosen & (rank < places), fill=0)[:, :places]
     return positions, torch.arange(places, device=chosen.device) < chosen.sum(1, keepdim=True)
 
 
@@ -424,7 +416,7 @@ def choose_tokens(corruptible: Tensor, counts: Tensor, generator: torch.Generato
     rows, length = corruptible.shape
     noise = draw_uniform((rows, length), corruptible.device, generator)
     order = noise.masked_fill(~corruptible, 2.0).argsort(dim=1, stable=True)
-    first = _columns(corruptible) < counts[:, None]
+    first = torch.arange(length, device=corruptible.device) < counts[:, None]
     return torch.zeros_like(corruptible).scatter(1, order, first) & corruptible
 
 
@@ -433,16 +425,13 @@ def find_words(starts_word: Tensor, corruptible: Tensor) -> Words:
 
     A row may begin in the middle of a word; what is there of it counts as a word.
     """
-    rows, length = corruptible.shape
     before = torch.zeros_like(corruptible)
     before[:, 1:] = corruptible[:, :-1]
     begins = corruptible & (starts_word | ~before)
     number = (begins.cumsum(1) - 1).clamp(min=0)
-    start = torch.full((rows, length + 1), length, dtype=torch.int64, device=corruptible.device)
-    positions = _columns(corruptible).expand(rows, length)
-    start = start.scatter(1, torch.where(begins, number, length), positions)[:, :length]
-    size = torch.zeros((rows, length), dtype=torch.int64, device=corruptible.device)
-    return Words(number, start, size.scatter_add(1, number, corruptible.long()))
+    start = _move(_columns(corruptible), number, begins, fill=corruptible.shape[1])
+    size = torch.zeros_like(number).scatter_add(1, number, corruptible.long())
+    return Words(number, start, size)
 
 
 def choose_words(
@@ -560,4 +549,5 @@ def _mark_spans(starts: Tensor, ends: Tensor, width: int) -> Spans:
 
 
 def _columns(like: Tensor) -> Tensor:
-    return torch.arange(like.shape[1], device=like.device)
+    """Return each position's number [b, t]."""
+    return torch.arange(like.shape[1], device=like.device).expand(like.shape)

@@ -26,6 +26,24 @@ _OWN = ("albert", "distilbert", "deberta", "deberta-v2", "modernbert")
 FAMILIES = (*_BERT, _MPNET, *_OWN)
 """The ``model_type`` of every model that can be trained."""
 
+# What a head does before the last product, by the attribute that tells its kind.
+_TRANSFORMS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    # DeBERTa's newer head.
+    "lm_predictions": lambda model, z: model.lm_predictions.lm_head.LayerNorm(
+        model.lm_predictions.lm_head.transform_act_fn(model.lm_predictions.lm_head.dense(z))
+    ),
+    "cls": lambda model, z: model.cls.predictions.transform(z),
+    "generator_predictions": lambda model, z: model.generator_predictions(z),
+    "lm_head": lambda model, z: model.lm_head.layer_norm(functional.gelu(model.lm_head.dense(z))),
+    "vocab_transform": lambda model, z: model.vocab_layer_norm(
+        model.activation(model.vocab_transform(z))
+    ),
+    "predictions": lambda model, z: model.predictions.LayerNorm(
+        model.predictions.activation(model.predictions.dense(z))
+    ),
+    "head": lambda model, z: model.head(z),
+}
+
 
 class Reader:
     """How one family reads tokens and answers at the queried positions; final.
@@ -43,14 +61,14 @@ class Reader:
         kind = model.config.model_type
         self._model = model
         self._body = body = model.base_model
+        self._transform = next(own for name, own in _TRANSFORMS.items() if hasattr(model, name))
         self.has_bias = kind == _MPNET
-        self._states: Callable[..., Tensor] = self._encode
+        self._runs_body = kind in _OWN
         places = getattr(body.embeddings, "position_embeddings", None)
         after_padding = getattr(places, "padding_idx", None)
         self._first = 0 if after_padding is None else after_padding + 1
         self.longest = int(model.config.max_position_embeddings) - self._first
-        if kind in _OWN:
-            self._states = self._run_body
+        if self._runs_body:
             rows = int(getattr(model.config, "type_vocab_size", 0) or 0)
             arguments = inspect.signature(body.forward).parameters
             self._reads_types = rows > 1 and "token_type_ids" in arguments
@@ -75,33 +93,24 @@ class Reader:
             segments: [b, t], 0 or 1.
             positions: [b, n] int64; one may stand several times.
         """
-        return self._states(ids, lengths, segments, positions)
-
-    def _encode(
-        self, ids: Tensor, lengths: Tensor | None, segments: Tensor, positions: Tensor
-    ) -> Tensor:
         body, there = self._body, None
+        if lengths is not None:
+            there = torch.arange(ids.shape[1], device=lengths.device) < lengths[:, None]
+        if self._runs_body:
+            given: dict[str, Any] = {"input_ids": ids}
+            if there is not None:
+                given["attention_mask"] = there.long()
+            if self._reads_types:
+                given["token_type_ids"] = segments.long()
+            return take(body(**given).last_hidden_state, positions)
         state = embed(body.embeddings, ids, segments, self._first)
         if hasattr(body, "embeddings_project"):
             state = body.embeddings_project(state)
-        if lengths is not None:
-            there = torch.arange(ids.shape[1], device=lengths.device) < lengths[:, None]
         if self.has_bias:
             return encode_biased_at(body.encoder, state, there, positions)
         # [b, 1, t, t]: with four axes transformers takes it as it is, values unread.
         mask = None if there is None else there[:, None, None].expand(-1, 1, ids.shape[1], -1)
         return encode_at(body.encoder, state, mask, positions)
-
-    def _run_body(
-        self, ids: Tensor, lengths: Tensor | None, segments: Tensor, positions: Tensor
-    ) -> Tensor:
-        given: dict[str, Any] = {"input_ids": ids}
-        if lengths is not None:
-            there = torch.arange(ids.shape[1], device=lengths.device) < lengths[:, None]
-            given["attention_mask"] = there.long()
-        if self._reads_types:
-            given["token_type_ids"] = segments.long()
-        return take(self._body(**given).last_hidden_state, positions)
 
     def _narrow(self, _table: nn.Module, _given: Any, vectors: Tensor) -> Tensor:
         """Give vectors of a float32 table the dtype of what reads them."""
@@ -111,33 +120,13 @@ class Reader:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return [n, v], the logits W_V z_i (11.2.1), z_i after the transform of the head."""
-        state, weight, bias = self._transform(hidden)
-        return functional.linear(state, weight.to(state.dtype), bias)
-
-    def _transform(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the states that the last product multiplies, its matrix and its bias."""
         model = self._model
-        if hasattr(model, "lm_predictions"):  # DeBERTa's newer head, which hides the product.
-            head = model.lm_predictions.lm_head
-            state = head.LayerNorm(head.transform_act_fn(head.dense(hidden)))
-            return state, model.get_input_embeddings().weight, head.bias
-        if hasattr(model, "cls"):
-            head = model.cls.predictions
-            state = head.transform(hidden)
-        elif hasattr(model, "generator_predictions"):
-            state = model.generator_predictions(hidden)
-        elif hasattr(model, "lm_head"):
-            head = model.lm_head
-            state = head.layer_norm(functional.gelu(head.dense(hidden)))
-        elif hasattr(model, "vocab_transform"):
-            state = model.vocab_layer_norm(model.activation(model.vocab_transform(hidden)))
-        elif hasattr(model, "predictions"):
-            head = model.predictions
-            state = head.LayerNorm(head.activation(head.dense(hidden)))
-        else:
-            state = model.head(hidden)
-        decoder = model.get_output_embeddings()
-        return state, decoder.weight, decoder.bias
+        state = self._transform(model, hidden)
+        product = model.get_output_embeddings()
+        weight = product.weight
+        if hasattr(model, "lm_predictions"):  # It hides the product, which is by the embeddings.
+            product, weight = model.lm_predictions.lm_head, model.get_input_embeddings().weight
+        return functional.linear(state, weight.to(state.dtype), product.bias)
 
 
 def embed(tables: Any, ids: Tensor, segments: Tensor, first: int = 0) -> Tensor:

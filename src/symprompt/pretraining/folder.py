@@ -32,7 +32,12 @@ from symprompt.pretraining.config import PretrainConfig, WeightsConfig, load_pre
 from symprompt.pretraining.corpus import CARD, Corpus, fingerprint, load_corpus, make_corpus
 from symprompt.pretraining.parent import Lineage, Parent, load_parent
 from symprompt.pretraining.sequences import Batch, Sequences, make_sequences
-from symprompt.pretraining.tokenizer import find_specials, learn_tokenizer, load_tokenizer
+from symprompt.pretraining.tokenizer import (
+    LearnedTokenizer,
+    find_specials,
+    learn_tokenizer,
+    load_tokenizer,
+)
 from symprompt.runs.folder import (
     CONFIG,
     HISTORY,
@@ -126,9 +131,8 @@ class RunFolders:
         """Learn the tokenizer and tokenise the text, as far as the work folder has not got them."""
         config, place = self.config, self.work.path
         if not self.work.has(VOCABULARY):
-            about: dict[str, Any] = {"languages": [], "whole": 0, "broken": []}
             if config.vocabulary.tokenizer:
-                tokenizer = load_tokenizer(config.vocabulary.tokenizer)
+                learned = LearnedTokenizer(load_tokenizer(config.vocabulary.tokenizer))
             else:
                 learned = learn_tokenizer(
                     partial(read_documents, text, tick, "reading"),
@@ -137,16 +141,15 @@ class RunFolders:
                     seed=config.seed,
                     tick=tick,
                 )
-                tokenizer = learned.tokenizer
-                about = {
-                    "languages": [asdict(share) for share in learned.languages],
-                    "whole": len(learned.whole),
-                    "broken": list(learned.broken),
-                }
             try:
-                tokenizer.save_pretrained(str(place / TOKENIZER))
+                learned.tokenizer.save_pretrained(str(place / TOKENIZER))
             except OSError as error:
                 raise RunError(f"cannot write {place / TOKENIZER}: {reason(error)}.") from error
+            about = {
+                "languages": [asdict(share) for share in learned.languages],
+                "whole": len(learned.whole),
+                "broken": list(learned.broken),
+            }
             # Last: the tokenizer is whole when this is there.
             self.work.write_json(VOCABULARY, about)
         tokenizer = load_tokenizer(place / TOKENIZER)
@@ -520,6 +523,10 @@ def model_card(
         "The model has read nothing but the text above: it knows no more than that text, and "
         "repeats its errors, its age and its leanings."
     )
+    case = "cased" if config.vocabulary.cased else "uncased"
+    kind = f"{config.vocabulary.kind}, {case}, learned from the text"
+    if config.vocabulary.tokenizer:
+        kind = f"the tokenizer given as {vocabulary['tokenizer']}"
     if "parent" in training:
         begun = f"continued from {training['parent']['name']}"
         parent = f"\n\nParent: {training['parent']['text']}."
@@ -528,6 +535,7 @@ def model_card(
             "What the model knows is from its parent and from the text above, and so are its "
             "errors, its age and its leanings; its parent's card says what that has read."
         )
+        kind = "the parent's tokenizer"
     if config.prepared:
         seed = training["inputs"]["prepared text"]["seed"]
         beforehand = f" Vocabulary and held-out documents were made beforehand, with seed {seed}."
@@ -545,12 +553,6 @@ def model_card(
         header = ("language", "sequences", "share", "after sampling", "share after")
         about = f"Languages are sampled with alpha = {config.corpus.alpha}, in every pass:"
         sampled = f"\n\n{about}\n\n{_table(rows, header)}"
-    case = "cased" if config.vocabulary.cased else "uncased"
-    kind = f"{config.vocabulary.kind}, {case}, learned from the text"
-    if config.vocabulary.tokenizer:
-        kind = f"the tokenizer given as {vocabulary['tokenizer']}"
-    if "parent" in training:
-        kind = "the parent's tokenizer"
     if vocabulary["whole"] or vocabulary["broken"]:
         words = (
             f" {vocabulary['whole']:,} listed words are one token each; "

@@ -8,7 +8,7 @@ segment and one was trained, the second begins as a copy of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,6 @@ class Lineage:
         told = "; ".join(filter(None, changes))
         return f"{self.name} ({self.fingerprint})" + (f"; {told}" if told else "")
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as it is stored."""
-        return {**asdict(self), "text": str(self)}
-
 
 @dataclass(frozen=True, eq=False)
 class Parent:
@@ -123,7 +119,7 @@ def load_parent(config: PretrainConfig) -> Parent:
     )
     trained_parameters(model, config.weights.layers)
     trained, _ = find_trained(model.base_model, model.config)
-    model, positions, segments = _enlarge(model, config, trained)
+    model, changed = _enlarge(model, config, trained)
     _set(model.config, own)
     folder, heads = Path(source.place), {}
     if not folder.is_dir():
@@ -134,8 +130,8 @@ def load_parent(config: PretrainConfig) -> Parent:
         name=folder.resolve().name if Path(name).exists() else name,
         fingerprint=fingerprint(source),
         fresh_head=any(not _is_of_next(key) for key in made),
-        positions=positions,
-        segments=segments,
+        positions=changed.get("positions"),
+        segments=changed.get("segments"),
     )
     return Parent(lineage, model, heads, tokenizer, str(folder), trained)
 
@@ -160,7 +156,7 @@ def _set(config: Any, values: Mapping[str, float]) -> None:
 
 def _enlarge(
     model: Any, config: PretrainConfig, trained: Trained
-) -> tuple[Any, tuple[int, int] | None, tuple[int, int] | None]:
+) -> tuple[Any, dict[str, tuple[int, int]]]:
     """Return a model with as many positions and segments as a run needs, and what was changed.
 
     Rows that were never trained are made anew like those that are missing.
@@ -184,7 +180,7 @@ def _enlarge(
             "learned; leave weights.layers at -1."
         )
     if not changed and length <= own.max_position_embeddings:
-        return model, None, None
+        return model, changed
     if getattr(own, "relative_attention", False) and own.max_relative_positions < 1:
         # DeBERTa's relative positions are as many as the others unless this is said.
         own.max_relative_positions = own.max_position_embeddings
@@ -200,7 +196,7 @@ def _enlarge(
         elif key.endswith("token_type_embeddings.weight") and "segments" in changed:
             weights[key] = _repeat(weights[key], len(value), 0, 1)
     larger.load_state_dict(weights)
-    return larger, changed.get("positions"), changed.get("segments")
+    return larger, changed
 
 
 def _repeat(rows: Tensor, size: int, first: int, count: int) -> Tensor:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -387,7 +387,7 @@ class Feed:
     def __init__(self, sequences: Sequences, batch: int) -> None:
         self._sequences = sequences
         self._batch = batch
-        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
+        self._order = lru_cache(maxsize=1)(sequences.order)
         self._thread: ThreadPoolExecutor | None = None
         self._waiting: dict[int, Future[tuple[Batch[Tensor], int]]] = {}
 
@@ -398,11 +398,8 @@ class Feed:
         pieces = []
         while begin < end:
             epoch, place = divmod(begin, size)
-            order = self._order
-            if order[0] != epoch:
-                order = self._order = (epoch, self._sequences.order(epoch))
             taken = min(size - place, end - begin)
-            pieces.append((epoch, order[1][place : place + taken]))
+            pieces.append((epoch, self._order(epoch)[place : place + taken]))
             begin += taken
         return pieces
 

@@ -85,9 +85,9 @@ def plan_sampling(counts: Mapping[str, int], alpha: float) -> tuple[LanguageShar
     exact = {name: share * total for name, share in shares.items()}
     after = {name: int(value) for name, value in exact.items()}
     # A remainder is given to the largest fraction first; names settle ties.
-    order = sorted(exact, key=lambda name: (after[name] - exact[name], name))
-    given = [name for name in order if counts[name]]
-    for name in given[: total - sum(after.values())]:
+    present = (name for name in exact if counts[name])
+    order = sorted(present, key=lambda name: (after[name] - exact[name], name))
+    for name in order[: total - sum(after.values())]:
         after[name] += 1
     return tuple(
         LanguageShare(name, counts[name], counts[name] / total, shares[name], after[name])
@@ -378,7 +378,7 @@ class Specials:
 
 @dataclass(frozen=True)
 class LearnedTokenizer:
-    """A tokenizer and how it came about.
+    """A tokenizer and how it came about; one that was given has a tokenizer alone.
 
     Attributes:
         tokenizer: a transformers tokenizer.
@@ -388,9 +388,9 @@ class LearnedTokenizer:
     """
 
     tokenizer: PreTrainedTokenizerFast
-    languages: tuple[LanguageShare, ...]
-    whole: tuple[str, ...]
-    broken: tuple[str, ...]
+    languages: tuple[LanguageShare, ...] = ()
+    whole: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
 
 def learn_tokenizer(
@@ -435,8 +435,7 @@ def learn_tokenizer(
             counts[document.language] += sum(len(split_sentences(line)) for line in document.lines)
         languages = plan_sampling(counts, config.alpha)
     texts = _feed(documents, languages, seed, set(characters) - alphabet)
-    pieces = (kind.piece(word) for word in words)
-    wanted = list(dict.fromkeys(piece for piece in pieces if piece is not None))
+    wanted = list(dict.fromkeys(filter(None, map(kind.piece, words))))
     backend = kind.learn(texts, wanted, inner & alphabet)
     tick("vocabulary", config.size, config.size, config.kind)
     cuts = {word: backend.encode(word, add_special_tokens=False).tokens for word in words}

@@ -155,7 +155,7 @@ def _finish(
     """Write the model folder, whole or not at all, and remove what is no longer needed."""
     details = _details(config, prepared, learned, progress)
     if parent is not None:
-        details["parent"] = parent.lineage.as_dict()
+        details["parent"] = {**asdict(parent.lineage), "text": str(parent.lineage)}
     details["inputs"] = load_inputs(folders.work)
     manifest = Manifest(
         command=COMMAND,

@@ -87,14 +87,7 @@ def make_model(
         BertForMaskedLM, BertForPreTraining with "mlm+nsp", or ElectraForMaskedLM: ELECTRA's
         generator at the full hidden size.
     """
-    config: BertConfig | ElectraConfig = BertConfig()
-    kind: type[MadeModel] = BertForMaskedLM
-    if shape.family == "electra":
-        config = ElectraConfig(embedding_size=shape.embedding or shape.hidden)
-        kind = ElectraForMaskedLM
-    elif objective == "mlm+nsp":
-        kind = BertForPreTraining
-    sizes = {
+    settings: dict[str, Any] = {
         "vocab_size": vocabulary,
         "hidden_size": shape.hidden,
         "num_hidden_layers": shape.layers,
@@ -104,10 +97,15 @@ def make_model(
         "attention_probs_dropout_prob": shape.dropout,
         "max_position_embeddings": length,
         "pad_token_id": specials.pad,
-        "_attn_implementation": "sdpa",
+        "attn_implementation": "sdpa",
     }
-    for name, value in sizes.items():
-        setattr(config, name, value)
+    if shape.family == "electra":
+        embedding = shape.embedding or shape.hidden
+        config: Any = ElectraConfig(embedding_size=embedding, **settings)
+        kind: type[MadeModel] = ElectraForMaskedLM
+    else:
+        config = BertConfig(**settings)
+        kind = BertForPreTraining if objective == "mlm+nsp" else BertForMaskedLM
     # Only the CPU's generator is seeded, so only that one has to be put back.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(derive_seed(seed, "weights"))
@@ -317,11 +315,9 @@ class Pretrainer(nn.Module):
 
     def take_heads(self, weights: Mapping[str, Tensor]) -> None:
         """Begin other heads where an earlier training left them, as far as they fit."""
-        own = self.state_dict()
-        with torch.no_grad():
-            for name, value in weights.items():
-                if name in own and own[name].shape == value.shape:
-                    own[name].copy_(value)
+        shapes = {name: value.shape for name, value in self.state_dict().items()}
+        fitting = {name: own for name, own in weights.items() if own.shape == shapes.get(name)}
+        self.load_state_dict(fitting, strict=False)
 
     def freeze(self, layers: int) -> None:
         """Train heads and the last layers alone.
@@ -362,7 +358,6 @@ class Pretraining:
         frequencies: [v] unigram probabilities, zero for special tokens.
         group: the processes that share every batch.
         parent: the model to go on from; None makes one.
-        mode: torch.compile's mode where that is not the config's.
 
     Attributes:
         pretrainer: the model and its objectives.
@@ -383,11 +378,11 @@ class Pretraining:
         frequencies: Tensor,
         group: ProcessGroup,
         parent: Parent | None = None,
-        mode: str | None = None,
     ) -> None:
-        model: PreTrainedModel
-        if parent is None:
-            model = make_model(
+        model = (
+            parent.model
+            if parent
+            else make_model(
                 config.shape,
                 vocabulary=len(frequencies),
                 specials=specials,
@@ -395,12 +390,10 @@ class Pretraining:
                 objective=config.objective,
                 seed=config.seed,
             )
-        else:
-            model = parent.model
+        )
         span_limit = config.corruption.span_limit
         pretrainer = Pretrainer(model, config.objective, span_limit=span_limit, seed=config.seed)
-        if parent is not None:
-            pretrainer.take_heads(parent.heads)
+        pretrainer.take_heads(parent.heads if parent else {})
         pretrainer.freeze(config.weights.layers)
         self.pretrainer = pretrainer.train().to(group.device)
         self.config = config
@@ -439,10 +432,12 @@ class Pretraining:
         tokens = config.learning.steps * config.learning.batch * config.corpus.length
         work = float(tokens) * weights_per_token(pretrainer)
         choice = choose(config.compile, self.device, work=work)
-        self.acceleration = "compiled steps" if choice.compiled or mode else "plain"
-        if choice.compiled or mode:
-            how: dict[str, Any] = {"mode": mode} if mode else {"options": choice.options or None}
-            self._compiled = torch.compile(self._losses, fullgraph=True, dynamic=False, **how)
+        self.acceleration = "compiled steps" if choice.compiled else "plain"
+        if choice.compiled:
+            options = choice.options or None
+            self._compiled = torch.compile(
+                self._losses, fullgraph=True, dynamic=False, options=options
+            )
         self._begun = False
         # Tokens and time at the last sight of the device: speeds are counted from there.
         self._shown = self._recorded = (0, time.monotonic())

@@ -66,8 +66,8 @@ from symprompt.prompts import (
     fixed_length,
     make_layout,
     make_names,
-    send,
 )
+from symprompt.runs.environment import send
 from symprompt.runs.folder import Folder
 
 if TYPE_CHECKING:

@@ -252,7 +252,7 @@ def drop_unusable(
     elif words:
         kept = in_word_list(kept, set(words))
     if config.facts.uhn:
-        kept = uhn(kept, ("test",))
+        kept = uhn(kept)
     new = len(facts.dropped)
     if config.facts.strict and len(kept.dropped) > new:
         first = kept.dropped[new]

@@ -22,7 +22,6 @@ from symprompt.prompts.layout import (
     fixed_length,
     make_layout,
     round_up,
-    send,
 )
 from symprompt.prompts.names import NameTable, make_name_table, read_names
 from symprompt.prompts.packed import PackedQuestion, join_layouts, packed_question, slot_places
@@ -56,6 +55,5 @@ __all__ = [
     "packed_question",
     "read_names",
     "round_up",
-    "send",
     "slot_places",
 ]

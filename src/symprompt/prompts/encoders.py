@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,6 @@ from torch.nn import functional
 
 from symprompt.accel.compiling import SWITCHES
 from symprompt.config import layers_of
-from symprompt.errors import ConfigError
 from symprompt.models import Prefix, PrefixShape
 from symprompt.runs.environment import make_generator
 
@@ -79,21 +78,18 @@ class PromptEncoder(nn.Module):
         self._take(name, left, right)
         return True
 
-    def forward(self) -> Tensor:
-        """Return the learned vectors, [relation, n, width]."""
-        raise TypeError("PromptEncoder is abstract; use FreeVectors, MLPEncoder or BiLSTMEncoder.")
-
     def _normal(self, *shape: int, scale: float = 1.0) -> nn.Parameter:
-        draws = torch.empty(len(self._generators), *shape)
-        for row, generator in zip(draws, self._generators, strict=True):
-            torch.randn(shape, generator=generator, out=row)
-        return nn.Parameter(draws.mul_(scale))
+        return nn.Parameter(self._draw(torch.randn, shape).mul_(scale))
 
     def _uniform(self, *shape: int, bound: float) -> nn.Parameter:
+        return nn.Parameter(self._draw(torch.rand, shape).mul_(2).sub_(1).mul_(bound))
+
+    def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+        """Return each relation's own draws, [relation, *shape]."""
         draws = torch.empty(len(self._generators), *shape)
         for row, generator in zip(draws, self._generators, strict=True):
-            torch.rand(shape, generator=generator, out=row)
-        return nn.Parameter(draws.mul_(2).sub_(1).mul_(bound))
+            draw(shape, generator=generator, out=row)
+        return draws
 
 
 class FreeVectors(PromptEncoder):
@@ -444,15 +440,10 @@ class PrefixEncoder(PromptEncoder):
     prefix and maps it onto the keys and values of the layers: Linear, Tanh, Linear. All weights
     begin normally distributed, biases at zero, as the reference code of P-tuning v2 leaves them.
 
-    Attributes:
-        shape: layers, key-value heads and head size of the model.
-        lengths: of each task's prefix.
-        visible: [tasks, length], false after the end of shorter prefixes; None: all are as long.
-
     Args:
         tasks: names; each seeds its own random numbers.
         shape: from ``backbone.prefix_shape``.
-        length: of every prefix, or one for each task.
+        length: of every prefix.
         layers: which layers read it: all, last:6, 1,3,5; the others have no parameters.
         kind: free or mlp.
         hidden: the width between the two products of "mlp".
@@ -462,17 +453,14 @@ class PrefixEncoder(PromptEncoder):
         seed: what else the random numbers depend on.
 
     Raises:
-        ConfigError: a length below 0, layers that the model has not, a dropout outside [0, 1), or
-            another kind.
+        ConfigError: layers that the model has not.
     """
-
-    visible: Tensor | None
 
     def __init__(
         self,
         tasks: Sequence[str],
         shape: PrefixShape,
-        length: int | Sequence[int],
+        length: int,
         *,
         layers: str = "all",
         kind: PrefixKind = "free",
@@ -485,41 +473,16 @@ class PrefixEncoder(PromptEncoder):
         super().__init__(tasks, seed)
         self.shape = shape
         self.layers = layers
-        self.lengths = (length,) * len(tasks) if isinstance(length, int) else tuple(length)
         self.kind = kind
         self.dropout = dropout
         self.shift_positions = shift_positions
-        self._check(len(tasks), hidden)
-        longest = max(self.lengths)
         outputs = len(layers_of(layers, shape.layers)) * 2 * shape.width
-        # Drawn at its own length, a task begins with the same numbers alone and beside longer ones.
-        draws = [
-            torch.randn((own, outputs if kind == "free" else shape.width), generator=generator)
-            for own, generator in zip(self.lengths, self._generators, strict=True)
-        ]
-        padded = [functional.pad(own, (0, 0, 0, longest - len(own))) for own in draws]
-        self.base = nn.Parameter(torch.stack(padded) * scale)
+        self.base = self._normal(length, outputs if kind == "free" else shape.width, scale=scale)
         if kind == "mlp":
             self.weight_1 = self._normal(hidden, shape.width, scale=scale)
             self.bias_1 = self._normal(hidden, scale=0.0)
             self.weight_2 = self._normal(outputs, hidden, scale=scale)
             self.bias_2 = self._normal(outputs, scale=0.0)
-        own = torch.arange(longest) < torch.tensor(self.lengths)[:, None]
-        self.register_buffer("visible", None if bool(own.all()) else own, persistent=False)
-
-    def _check(self, tasks: int, hidden: int) -> None:
-        if not self.lengths or len(self.lengths) != tasks or min(self.lengths) < 0:
-            raise ConfigError(
-                f"prefix lengths {self.lengths} were given for {tasks} tasks; give one length of 0 "
-                "or more for each."
-            )
-        if self.kind not in get_args(PrefixKind):
-            raise ConfigError(f"prefix kind {self.kind!r} is not known; use free or mlp.")
-        if not 0 <= self.dropout < 1 or hidden < 1:
-            raise ConfigError(
-                f"prefix dropout {self.dropout} and hidden width {hidden} were given; dropout is "
-                "from 0 to below 1, and the width 1 or more."
-            )
 
     def forward(self) -> Tensor:
         """Return the chosen layers' states, [tasks, layers, 2, kv_heads, length, head_dim]."""
@@ -541,17 +504,11 @@ class PrefixEncoder(PromptEncoder):
         assert self.kind == "free"
         self.base.copy_(states.permute(3, 0, 1, 2, 4).flatten(1)[None])
 
-    def prefix(self, row: Tensor | None = None) -> Prefix:
-        """Return the prefix for a batch; in training mode with its dropout.
-
-        Args:
-            row: [b], which task each row is of; None: all are of the first.
-        """
+    def prefix(self) -> Prefix:
+        """Return the first task's prefix for a batch; in training mode with its dropout."""
         return Prefix(
             self(),
-            row,
             shift_positions=self.shift_positions,
-            visible=self.visible,
             dropout=self.dropout if self.training else 0.0,
             layers=self.layers,
         )

@@ -111,10 +111,13 @@ def write_peft(
             "with the model it was learned for."
         )
     flat = own.permute(3, 0, 1, 2, 4).reshape(length, -1)
-    target = Path(folder)
-    about = {"base_model_fingerprint": backbone.fingerprint}
-    write_tensors(target / _WEIGHTS, {_FLAT: flat, **(others or {})}, about)
-    write_json(target / _CONFIG, _config(backbone, shape, length, task_type))
+    config = _virtual_tokens("PREFIX_TUNING", backbone, length, shape.width) | {
+        "encoder_hidden_size": shape.width,
+        "init_weights": None,
+        "prefix_projection": False,
+        "task_type": task_type,
+    }
+    _write(folder, config, {_FLAT: flat, **(others or {})}, backbone)
 
 
 def read_peft(
@@ -134,8 +137,7 @@ def read_peft(
         ModelError: it was learned for another model, or peft reads it otherwise with this one.
     """
     source = Path(folder)
-    config = _require_kind(source, "PREFIX_TUNING", "deep prefixes")
-    tensors, fingerprint = _read_tensors(source / _WEIGHTS)
+    config, tensors, fingerprint = _read(source, "PREFIX_TUNING", "deep prefixes")
     flat = tensors.pop(_FLAT, None)
     if flat is None or flat.dim() != 2:
         raise RunError(
@@ -183,14 +185,8 @@ def lora_config(tuning: LoraTuning, source: str) -> dict[str, Any]:
 
 def write_input_prompt(folder: str | Path, vectors: Tensor, backbone: LanguageModel) -> None:
     """Write vectors in front of the first token [n, width] as a folder of PROMPT_TUNING."""
-    shape = backbone.prefix_shape
-    config = _config(backbone, shape, len(vectors), "FEATURE_EXTRACTION")
-    for name in ("prefix_projection", "encoder_hidden_size", "init_weights"):
-        del config[name]
-    config |= {"peft_type": "PROMPT_TUNING", "token_dim": backbone.width}
-    about = {"base_model_fingerprint": backbone.fingerprint}
-    write_tensors(Path(folder) / _WEIGHTS, {_FLAT: vectors.detach().float()}, about)
-    write_json(Path(folder) / _CONFIG, config)
+    config = _virtual_tokens("PROMPT_TUNING", backbone, len(vectors), backbone.width)
+    _write(folder, config, {_FLAT: vectors.detach().float()}, backbone)
 
 
 def write_tokens(folder: str | Path, backbone: LanguageModel, vectors: Mapping[str, Tensor]) -> Any:
@@ -229,21 +225,13 @@ def write_tokens(folder: str | Path, backbone: LanguageModel, vectors: Mapping[s
     target.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(target)
     tensors = {f"base_model.model.{own}.trainable_tokens_delta": table.clone() for own in places}
-    write_tensors(
-        target / _WEIGHTS, tensors, {"base_model_fingerprint": backbone.fingerprint, "scale": scale}
-    )
-    config = {
-        "auto_mapping": None,
-        "base_model_name_or_path": backbone.source or None,
-        "inference_mode": True,
+    config = _adapter("TRAINABLE_TOKENS", backbone) | {
         "init_weights": True,
-        "peft_type": "TRAINABLE_TOKENS",
-        "revision": None,
         "target_modules": [places[0]],
         "task_type": None,
         "token_indices": indices,
     }
-    write_json(target / _CONFIG, config)
+    _write(target, config, tensors, backbone, scale=scale)
     return tokenizer
 
 
@@ -376,8 +364,7 @@ def read_tokens(folder: str | Path, *, scale: float = 1.0) -> dict[int, Tensor]:
         RunError: the folder is not whole, or holds something else.
     """
     source = Path(folder)
-    config = _require_kind(source, "TRAINABLE_TOKENS", "vectors within a template")
-    tensors, _ = _read_tensors(source / _WEIGHTS)
+    config, tensors, _ = _read(source, "TRAINABLE_TOKENS", "vectors within a template")
     # A tied model's rows stand there twice, once for its head.
     table = next(iter(tensors.values()), torch.empty(0))
     indices = config.get("token_indices")
@@ -392,8 +379,8 @@ def read_tokens(folder: str | Path, *, scale: float = 1.0) -> dict[int, Tensor]:
     return dict(zip(indices, table.float() * scale, strict=True))
 
 
-def _require_kind(source: Path, wanted: str, held: str) -> dict[str, Any]:
-    """Return a folder's adapter_config.json, refusing adapters of another kind."""
+def _read(source: Path, wanted: str, held: str) -> tuple[dict[str, Any], dict[str, Tensor], str]:
+    """Return a folder's config, tensors and model's fingerprint; refuse another kind of adapter."""
     config = read_json(source / _CONFIG)
     if not isinstance(config, dict) or config.get("peft_type") != wanted:
         kind = config.get("peft_type") if isinstance(config, dict) else None
@@ -401,7 +388,7 @@ def _require_kind(source: Path, wanted: str, held: str) -> dict[str, Any]:
             f"{source / _CONFIG} is of {kind or 'no known kind'}; only folders of peft's {wanted} "
             f"hold {held}."
         )
-    return config
+    return config, *_read_tensors(source / _WEIGHTS)
 
 
 def _agreed(backbone: LanguageModel) -> PrefixShape:
@@ -426,30 +413,45 @@ def _agreed(backbone: LanguageModel) -> PrefixShape:
     return shape
 
 
-def _config(
-    backbone: LanguageModel, shape: PrefixShape, length: int, task_type: str
-) -> dict[str, Any]:
+def _adapter(kind: str, backbone: LanguageModel) -> dict[str, Any]:
+    """Return what the config of any adapter of a model says."""
     return {
         "auto_mapping": None,
         "base_model_name_or_path": backbone.source or None,
-        "encoder_hidden_size": shape.width,
         "inference_mode": True,
-        "init_weights": None,
-        "modules_to_save": None,
-        "num_attention_heads": shape.kv_heads,
-        "num_layers": shape.layers,
-        "num_transformer_submodules": 1,
-        "num_virtual_tokens": length,
-        "peft_type": "PREFIX_TUNING",
-        "prefix_projection": False,
+        "peft_type": kind,
         "revision": None,
-        "task_type": task_type,
-        "token_dim": shape.width,
     }
 
 
-def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str | None]:
-    """Read a file's tensors, and the fingerprint of their model where it was noted."""
+def _virtual_tokens(kind: str, backbone: LanguageModel, length: int, width: int) -> dict[str, Any]:
+    """Return what the config of vectors before the first token says."""
+    return _adapter(kind, backbone) | {
+        "modules_to_save": None,
+        "num_attention_heads": backbone.prefix_shape.kv_heads,
+        "num_layers": backbone.prefix_shape.layers,
+        "num_transformer_submodules": 1,
+        "num_virtual_tokens": length,
+        "task_type": "FEATURE_EXTRACTION",
+        "token_dim": width,
+    }
+
+
+def _write(
+    folder: str | Path,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    backbone: LanguageModel,
+    **about: float,
+) -> None:
+    """Write an adapter, and the fingerprint of its model."""
+    noted = {"base_model_fingerprint": backbone.fingerprint, **about}
+    write_tensors(Path(folder) / _WEIGHTS, tensors, noted)
+    write_json(Path(folder) / _CONFIG, config)
+
+
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Read a file's tensors, and the fingerprint of their model; "" where it was not noted."""
     refuse_pipe(path, RunError)
     try:
         with safe_open(str(path), framework="pt") as stream:
@@ -458,35 +460,31 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str | None]:
     except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise RunError(f"cannot read {path}: {error}.") from error
     fingerprint = about.get("base_model_fingerprint") if isinstance(about, dict) else None
-    return tensors, fingerprint if isinstance(fingerprint, str) and fingerprint else None
+    return tensors, fingerprint if isinstance(fingerprint, str) else ""
 
 
 def _check_model(
     source: Path,
     config: Mapping[str, Any],
-    fingerprint: str | None,
+    fingerprint: str,
     backbone: LanguageModel,
     *,
     same_model: bool,
 ) -> None:
     """Refuse a prefix of another model: by its fingerprint, else by its name."""
-    named = config.get("base_model_name_or_path")
-    if fingerprint is not None and backbone.fingerprint:
-        same = fingerprint == backbone.fingerprint
-        if not same:
+    named, place = config.get("base_model_name_or_path"), backbone.source
+    same = named == place or (named and place and Path(named).resolve() == Path(place).resolve())
+    if fingerprint and backbone.fingerprint:
+        if fingerprint != backbone.fingerprint:
             raise ModelError(
-                f"the prefix in {source} was learned for another model ({named}) than "
-                f"{backbone.source}; load that model."
+                f"the prefix in {source} was learned for another model ({named}) than {place}; "
+                "load that model."
             )
-        return
-    if same_model or named == backbone.source:
-        return
-    if named and backbone.source and Path(named).resolve() == Path(backbone.source).resolve():
-        return
-    raise ModelError(
-        f"the prefix in {source} was learned for {named}, and the model was loaded from "
-        f"{backbone.source}; load that model, or say that it is the same (same_model)."
-    )
+    elif not (same or same_model):
+        raise ModelError(
+            f"the prefix in {source} was learned for {named}, and the model was loaded from "
+            f"{place}; load that model, or say that it is the same (same_model)."
+        )
 
 
 def _check_sizes(source: Path, config: Mapping[str, Any], flat: Tensor, shape: PrefixShape) -> None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, zip_longest
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from symprompt.errors import DataError, TemplateError
 from symprompt.models import Inputs, LanguageModel, Vocabulary
+from symprompt.runs.environment import send
 
 Kind = Literal["vectors", "words", "subject", "object"]
 _MOST_VECTORS = 1000
@@ -235,17 +236,10 @@ class Layout:
 
     def to(self, device: torch.device) -> Layout:
         """Return the layout with its tensors on a device."""
-        return replace(
-            self,
-            ids=send(self.ids, device),
-            slots=send(self.slots, device),
-            relation=send(self.relation, device),
-            object_at=send(self.object_at, device),
-            subject_at=send(self.subject_at, device),
-            length=send(self.length, device),
-            subject_length=send(self.subject_length, device),
-            object_length=send(self.object_length, device),
-        )
+        moved: dict[str, Any] = {
+            key: send(own, device) for key, own in vars(self).items() if isinstance(own, Tensor)
+        }
+        return replace(self, **moved)
 
     def filled(self, rows: np.ndarray, tokens: Tensor, lengths: np.ndarray) -> Layout:
         """Return the sentences of some rows with other objects, of any length, in place.
@@ -294,22 +288,15 @@ class Layout:
 
     def take(self, rows: np.ndarray, relations: np.ndarray) -> Layout:
         """Return some facts' sentences, as facts of the relations with these indices."""
-        index = torch.from_numpy(rows).to(self.ids.device)
-        return replace(
-            self,
-            ids=self.ids[index],
-            slots=self.slots[index],
-            relation=torch.from_numpy(relations).to(self.ids.device),
-            object_at=self.object_at[index],
-            subject_at=self.subject_at[index],
-            length=self.length[index],
-            subject_length=self.subject_length[index],
-            object_length=self.object_length[index],
-            lengths=self.lengths[rows],
-            subject_lengths=self.subject_lengths[rows],
-            object_lengths=self.object_lengths[rows],
-            relations=relations,
-        )
+        device = self.ids.device
+        index = torch.from_numpy(rows).to(device)
+        taken: dict[str, Any] = {
+            key: own[index] if isinstance(own, Tensor) else own[rows]
+            for key, own in vars(self).items()
+            if key != "limit"
+        }
+        named = {"relation": torch.from_numpy(relations).to(device), "relations": relations}
+        return replace(self, **taken | named)
 
     def without_subjects(self, rows: np.ndarray, mask_id: int) -> Layout:
         """Return some facts' sentences with a mask in the place of each subject token."""
@@ -379,13 +366,6 @@ class Layout:
             at=at,
             target=target if at.dim() == 2 else target[:, 0],
         )
-
-
-def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device; a GPU gets it when it comes to it, nothing waits."""
-    if device.type != "cuda" or tensor.is_cuda:
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def round_up(length: int) -> int:

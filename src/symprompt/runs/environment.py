@@ -104,12 +104,12 @@ def _version(package: str) -> str:
         return "not installed as a package"
 
 
-def send(array: np.ndarray, device: torch.device) -> Tensor:
-    """Return an array on a device; a GPU need not have finished what it was given before."""
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+def send(values: np.ndarray | Tensor, device: torch.device) -> Tensor:
+    """Return values on a device; a GPU need not have finished what it was given before."""
+    tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    if device.type != "cuda" or tensor.is_cuda:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from symprompt.config import GONE, flat_fields, incidental_keys, read_toml, to_toml
+from symprompt.config import GONE, flat_fields, flat_table, incidental_keys, read_toml, to_toml
 from symprompt.errors import BusyError, ConfigError, RunError, SympromptError
 from symprompt.files import atomic
 
@@ -309,7 +309,7 @@ class Folder:
 
         def parse(path: Path) -> dict[str, Any]:
             try:
-                return _flat(read_toml(path))
+                return flat_table(read_toml(path))
             except ConfigError as error:
                 raise RunError(f"{self.path} holds no readable run: {error}") from error
 
@@ -321,7 +321,7 @@ class Folder:
         A key that one of them does not know, as another version has it, has its default there.
         """
         left_out, fields = incidental_keys(type(config)), flat_fields(type(config))
-        stored, wanted = self.config_keys(), _flat(tomllib.loads(to_toml(config)))
+        stored, wanted = self.config_keys(), flat_table(tomllib.loads(to_toml(config)))
 
         def default(key: str) -> Any:
             if key not in fields:
@@ -719,13 +719,3 @@ class Folder:
                     digest = hashlib.sha256(path.read_bytes()).hexdigest()
                 found[name] = FileEntry(bytes=path.stat().st_size, sha256=digest)
         return found
-
-
-def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        inner = value if isinstance(value, dict) else None
-        flat |= (
-            {key: value} if inner is None else {f"{key}.{name}": own for name, own in inner.items()}
-        )
-    return flat
