@@ -20,7 +20,7 @@ from symprompt.facts import compose
 from symprompt.files.progress import silent
 from symprompt.models import LanguageModel
 from symprompt.opening import locate_run
-from symprompt.probing.ask import Askable, Run, rank_objects
+from symprompt.probing.ask import JOINT, Askable, Run, rank_objects
 from symprompt.probing.problem import answer_ids
 from symprompt.probing.whole_texts import TextMasking, score_texts
 
@@ -219,8 +219,9 @@ def _scores(question: Askable, asked: Sequence[tuple[str, ...]]) -> list[list[tu
     for place, row in enumerate(kept.tolist()):
         tokens = ranked.tokens[place]
         scores = ranked.object_score[place].astype(np.float64)
-        if ranked.joint is not None:
-            joint = ranked.joint[place]
+        if JOINT in ranked.others:
+            joint = ranked.others[JOINT][place]
+            joint = joint[~np.isnan(joint)]
             scores[: len(joint)] = joint
             rest = scores[len(joint) :]
             if len(rest) and tokens[len(joint)] >= 0:
