@@ -46,9 +46,8 @@ NAMES = {
     "demo": "The demo, facts about the world",
     "demo-seeds": "The demo with ten other seeds",
     "lama34k": "LAMA-34k, every method",
-    "lama34k-12-epochs": "LAMA-34k with 12 epochs",
-    "lama34k-18-vectors": "LAMA-34k, as many vectors for P-tuning as for SPE",
-    "lama34k-fit": "LAMA-34k, the present fit of weights",
+    "lama34k-ask-back": "LAMA-34k, what each ingredient of asking back gives",
+    "bear": "BEAR, what each ingredient of asking back gives",
     "mpnet-wiki": "LAMA-34k with mpnet-wiki",
     "smollm2-12-relations": "LAMA with a causal model, SmolLM2",
     "ptuning-v2": "Labelled tasks",
@@ -63,13 +62,16 @@ NAMES = {
     "fact-steps": "Seconds of a step, facts",
     "task-methods": "Seconds and memory of a step, tasks",
 }
+# Rows of LAMA-34k that another file has, as experiments/ask_back.py labels them.
+BASELINE, SPE = "P-tuning", "SPE (lama-spe)"
+TWO, NO_BACK = "candidates within 4 of the first", "the fit without subject scores"
 # Rows of LAMA-34k that are variants of a method, as records label them.
 VARIANTS = {
     "ptuning-18-vectors": "P-tuning with as many vectors as SPE learns for both ways (18)",
     "ptuning-paper": "P-tuning with its authors' settings (their code puts the object first)",
-    "spe-one-weight": "SPE, 12 epochs, one weight for all relations (--choose-weight dev)",
     "spe-paper": "SPE as its paper has it (lama-spe-paper)",
-    "fit-without-back": "SPE's fit of weights without the subject score",
+    NO_BACK: "SPE's fit of weights without subject scores",
+    TWO: "SPE with two subject prompts (lama-spe-two)",
 }
 # The README's rows of LAMA-34k.
 SHORT = {
@@ -80,9 +82,11 @@ SHORT = {
     "optiprompt-manual": "OptiPrompt, from the manual template",
     "softprompt": "SoftPrompt",
     "ptuning": "P-tuning",
-    "ptuning-18-vectors": "P-tuning with as many vectors as SPE (18)",
-    "spe": "SPE",
     "mp-ft": "manual prompts + fine-tuning (39 M weights a relation)",
+    BASELINE: "P-tuning, runs beside those of SPE",
+    f"{BASELINE}, frequency, copy, prior fitted": "the same with SPE's further terms fitted",
+    SPE: "SPE (`lama-spe`)",
+    TWO: "SPE, two subject prompts (`lama-spe-two`)",
 }
 # What the API is about, by the first part of a module's name.
 ROOMS = {
@@ -347,10 +351,10 @@ def stored_grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 
 def facts_page(figures: Path) -> str:
     """Return the papers' tables of facts: our figures on LAMA-34k, and theirs."""
-    stored = load_stored(str(RECORDS / "lama34k.json"))
+    records, note = lama_records()
     rows = list_rows()
-    grids = [facts_grid(stored.records, rows, mean) for mean in (OVER_RELATIONS, OVER_FACTS)]
-    save_figure(draw_facts(stored.records, rows), figures / "lama34k.png")
+    grids = [facts_grid(records, rows, mean) for mean in (OVER_RELATIONS, OVER_FACTS)]
+    save_figure(draw_facts(records, rows), figures / "lama34k.png")
     return joined(
         "# Facts: SPE's Tables 1 and 2, P-tuning's Tables 1 and 2, BEAR's",
         ABOUT_MODEL,
@@ -360,12 +364,21 @@ def facts_page(figures: Path) -> str:
         "the papers' own figures for other models: [S] is SPE's Table 1, [P] is P-tuning's Table 2 "
         "(P@1 alone).",
         *(html(grid.to_html()) for grid in grids),
-        literal(f"The runs: {stored.about['note']}"),
+        literal(f"The runs: {note}"),
         "## Tables without runs of ours in the records",
         "Printed by the papers, in percent; `symprompt reproduce spe` and "
         "`symprompt reproduce bear` make them on your models.",
         *(html(grid.to_html()) for grid in published_grids()),
     )
+
+
+def lama_records() -> tuple[list[Record], str]:
+    """Return the records of LAMA-34k, those of asking back among them, and what they are."""
+    stored = [
+        load_stored(str(RECORDS / f"{name}.json")) for name in ("lama34k", "lama34k-ask-back")
+    ]
+    records = [record for own in stored for record in own.records]
+    return records, " ".join(own.about["note"] for own in stored)
 
 
 def chosen(records: Sequence[Record], label: str, mean: str, versus: str = "") -> dict[str, Record]:
@@ -390,11 +403,18 @@ def facts_grid(records: Sequence[Record], rows: Sequence[Row], mean: str) -> Gri
 
     none = (DASH,) * len(MODELS)
     methods = tuple(
-        (row.name, *cells(row.short), *(published_cell(row, model) for model in MODELS))
+        (
+            row.name,
+            *cells(SPE if row.short == "spe" else row.short),
+            *(published_cell(row, model) for model in MODELS),
+        )
         for row in rows
     )
     variants = tuple((name, *cells(label), *none) for label, name in VARIANTS.items())
-    changes = (("SPE minus P-tuning", *cells("spe", "ptuning"), *none),)
+    changes = tuple(
+        (f"{name} minus P-tuning, runs beside it", *cells(label, BASELINE), *none)
+        for label, name in ((SPE, "SPE"), (TWO, "SPE with two subject prompts"))
+    )
     header = ("method", "seeds", *METRIC_NAMES.values(), *(f"published:\n{own}" for own in MODELS))
     return Grid(mean.capitalize(), header, (methods, variants, changes), marked=(5, 6, 7))
 
@@ -404,7 +424,8 @@ def draw_facts(records: Sequence[Record], rows: Sequence[Row]) -> Any:
     bars = []
     for metric, name in METRIC_NAMES.items():
         for row in rows:
-            own = chosen(records, row.short, OVER_RELATIONS).get(metric)
+            label = SPE if row.short == "spe" else row.short
+            own = chosen(records, label, OVER_RELATIONS).get(metric)
             if own is not None and own.low is not None and own.high is not None:
                 bars.append(Bar(row.name, name, own.value, own.low, own.high))
     caption = (
@@ -523,16 +544,18 @@ def interval(record: Record, sign: str = "") -> str:
 
 def readme_table() -> str:
     """Return the README's table of LAMA-34k, from its records."""
-    records = load_stored(str(RECORDS / "lama34k.json")).records
+    records, _ = lama_records()
     lines = ["| method | seeds | P@1 | P@10 | MRR |", "|---|---|---|---|---|"]
     for label, name in SHORT.items():
         own = chosen(records, label, OVER_RELATIONS)
         seeds = len({seed for record in own.values() for seed in record.seeds})
         cells = [f"{own[metric].value:.2f}" for metric in METRIC_NAMES]
         lines.append(f"| {' | '.join([name, str(seeds), *cells])} |")
-    change = chosen(records, "spe", OVER_RELATIONS, "ptuning")
-    cells = [interval(change[metric], "+") for metric in METRIC_NAMES]
-    return "\n".join([*lines, f"| SPE - P-tuning | | {' | '.join(cells)} |"])
+    for label, name in ((SPE, "SPE"), (TWO, "SPE, two subject prompts,")):
+        change = chosen(records, label, OVER_RELATIONS, BASELINE)
+        cells = [interval(change[metric], "+") for metric in METRIC_NAMES]
+        lines.append(f"| {name} minus P-tuning | | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def with_tables(text: str) -> str:

@@ -55,8 +55,8 @@ def test_results_are_the_records_and_the_papers_stand_apart(made: Any, tmp_path:
     (row,) = re.findall(r"<tr><td>SPE</td>.*?</tr>", facts.split("Mean over facts")[0])
     (stored,) = (
         record
-        for record in made.load_stored(str(made.RECORDS / "lama34k.json")).records
-        if (record.method, record.metric, record.versus) == ("spe", "p1", "")
+        for record in made.load_stored(str(made.RECORDS / "lama34k-ask-back.json")).records
+        if (record.label, record.metric, record.versus) == (made.SPE, "p1", "")
         and record.settings["mean"] == "mean over relations"
     )
     assert f"<td>{stored.value:.2f}<br>({stored.low:.2f} to {stored.high:.2f})</td>" in row
