@@ -551,10 +551,10 @@ def readme_table() -> str:
         seeds = len({seed for record in own.values() for seed in record.seeds})
         cells = [f"{own[metric].value:.2f}" for metric in METRIC_NAMES]
         lines.append(f"| {' | '.join([name, str(seeds), *cells])} |")
-    for label, name in ((SPE, "SPE"), (TWO, "SPE, two subject prompts,")):
+    for label, name in ((SPE, "SPE"), (TWO, "SPE, two")):
         change = chosen(records, label, OVER_RELATIONS, BASELINE)
         cells = [interval(change[metric], "+") for metric in METRIC_NAMES]
-        lines.append(f"| {name} minus P-tuning | | {' | '.join(cells)} |")
+        lines.append(f"| {name} - P-tuning | | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
