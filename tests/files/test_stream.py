@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from symprompt.errors import ConfigError, DataError, RunError
 from symprompt.files import stream as streaming
@@ -316,3 +318,40 @@ def test_parquet_without_pyarrow_is_refused_in_a_sentence(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match="Parquet needs pyarrow"):
         run(texts, tmp_path / "out.parquet")
+
+
+_LINES = (
+    b"a,b",
+    b"a,b\r",
+    b"",
+    b"  \t",
+    b"\xe3\x80\x80",
+    b"\xff,x",
+    b"a\x00,b",
+    b'"a, b",c',
+    b'"a ""b""",c',
+    b'"a',
+    b'b",c',
+    b'a"b,"c',
+    b'a"b,c',
+    b"a\rb,c",
+    b'{"subject": "a"}',
+    b"[1]",
+    "é, \u00a0".encode(),
+)
+
+
+@given(
+    lines=st.lists(st.sampled_from(_LINES), max_size=24),
+    ending=st.sampled_from([".csv", ".tsv", ".jsonl", ".txt"]),
+    ended=st.booleans(),
+)
+def test_shards_end_where_blocks_that_are_read_end(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], ending: str, ended: bool
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / f"rows{ending}"
+    path.write_bytes(b"\n".join([b"subject,relation", *lines]) + b"\n" * ended)
+    reader = Reader(path, block=3)
+    read = [(block.place, len(block.rows) + len(block.bad)) for block in reader.blocks()]
+    shards = Reader(path, block=3).cut()
+    assert [(shard.end, shard.rows) for shard in shards] == read

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,14 +20,26 @@ from safetensors import SafetensorError, safe_open
 from symprompt.errors import RunError
 from symprompt.files.reading import refuse_pipe
 
-_to_line = json.JSONEncoder(ensure_ascii=False).encode
-
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
 Note = Mapping[str, Any]
 _LEFTOVER = re.compile(r".+\.[0-9a-f]{8}\.part")
+
+
+def _line_encoder() -> Callable[[Any], str]:
+    """Return what writes a row as JSON; ``encode`` would make its C part anew for each."""
+    plain = json.JSONEncoder(ensure_ascii=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return plain.encode
+    quoted = json.encoder.encode_basestring
+    parts = make(None, plain.default, quoted, None, ": ", ", ", False, False, True)
+    return lambda row: "".join(parts(row, 0))
+
+
+_to_line = _line_encoder()
 
 
 def part_of(target: Path) -> Path:

@@ -12,12 +12,15 @@ import gc
 import io
 import json
 import os
+import re
 import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -56,6 +59,10 @@ LONGEST = 1 << 20
 ENDINGS = (".jsonl", ".csv", ".parquet")
 """What is written, by the file's ending."""
 _AT_ONCE = 1 << 16
+_NOT_BLANK = re.compile(rb"[!-~]")
+_CELL = rb'(?:[^",\r\n]*|"(?:[^"]|"")*")'
+_QUOTED = re.compile(_CELL + rb"(?:," + _CELL + rb")*\r?\n")
+"""A line of cells in which every quote is closed."""
 _SHARDS = 64
 _MOST_BLOCKS = 64
 Bad = tuple[int, str]
@@ -179,9 +186,9 @@ class Reader:
         How many there are depends on the file alone.
         """
         ends, rows = [Place()], 0
-        for block in self.blocks():
-            ends.append(block.place)
-            rows += len(block.rows) + len(block.bad)
+        for place, more in self._ends():
+            ends.append(place)
+            rows += more
         count = len(ends) - 1
         each = min(_MOST_BLOCKS, max(1, count // _SHARDS))
         starts = range(0, count, each)
@@ -195,6 +202,38 @@ class Reader:
             for at in starts
         ]
 
+    def _ends(self) -> Iterator[tuple[Place, int]]:
+        """Yield where each block ends, and how many rows it has.
+
+        Blocks of which every line is surely a row are passed by; others are read.
+        """
+        place = Place()
+        try:
+            with self.path.open("rb") as stream:
+                while place.bytes < self.size:
+                    lines = list(islice(iter(partial(stream.readline, LONGEST), b""), self.block))
+                    data = b"".join(lines)
+                    if place.bytes and all(map(self._is_row, lines)):
+                        crc = zlib.crc32(data, place.crc)
+                        place = Place(place.bytes + len(data), place.lines + len(lines), crc)
+                        yield place, len(lines)
+                        continue
+                    self._skip(stream, place, check=False)
+                    block = next(self._read(_Lines(self.path, stream, place)), None)
+                    if block is None:
+                        return
+                    place = block.place
+                    stream.seek(place.bytes)
+                    yield place, len(block.rows) + len(block.bad)
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read ({reason(error)}).") from None
+
+    def _is_row(self, line: bytes) -> bool:
+        """Return whether a line is surely one row, good or bad."""
+        if not _NOT_BLANK.search(line) or not line.endswith(b"\n"):
+            return False
+        return self._kind != ".csv" or b'"' not in line or bool(_QUOTED.fullmatch(line))
+
     def _refuse(self, place: Place) -> NoReturn:
         raise DataError(
             f"{self.path} is not what it was when its first {place.lines:,} lines were read; "
@@ -204,6 +243,7 @@ class Reader:
     def _skip(self, stream: BinaryIO, place: Place, *, check: bool) -> None:
         """Go to a place; the names of columns are read again, and what stands before checked."""
         self._names = []
+        stream.seek(0)
         if place.bytes and self._kind in (".csv", ".tsv"):
             # The first line that is not blank names the columns, or says how many there are.
             next(self._entries(_Lines(self.path, stream, Place())), None)

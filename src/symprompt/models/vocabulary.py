@@ -113,11 +113,11 @@ class Vocabulary:
     def space(self) -> str:
         """Return what makes a text read as after a space: a space, or nothing.
 
-        Tokenizers in the manner of Llama 2 put the space mark before every text by themselves, and
-        a second one makes another token.
+        Nothing where a text reads so by itself: BERT's kind tells no spaces apart, Llama 2's puts
+        its mark of a space before every text.
         """
-        host, whole, spaced, bare = self.encode(["x", "x y", " y", "y"])
-        return "" if spaced != whole[len(host) :] == bare else " "
+        host, whole, bare = self.encode(["x", "x y", "y"])
+        return "" if whole[len(host) :] == bare else " "
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's ids as it stands, without special tokens."""
@@ -175,12 +175,12 @@ class Vocabulary:
         return self._encode_once([self.space * spaced + name for name, spaced in pairs])
 
     def _encode_once(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return each text's ids; facts name the same things again and again, each is read once."""
+        """Return each text's ids, not to be changed; what facts name again is read once."""
         if len(self._read) > _MOST_READ:
             self._read.clear()
         new = list(dict.fromkeys(text for text in texts if text not in self._read))
         self._read |= zip(new, self.encode(new), strict=True)
-        return [list(self._read[text]) for text in texts]
+        return [self._read[text] for text in texts]
 
     def encode_glued(self, text: str) -> list[int]:
         """Return the ids of a text that follows a word with no space between ("'s capital")."""
