@@ -13,6 +13,7 @@ import symprompt
 from symprompt.cli import main
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.results import load_combination
+from symprompt.probing.summary import run_summary
 from tiny.runs import SEPARATE, Make
 
 METHOD: dict[str, Any] = {**SEPARATE, "k": 6, "choose_weight": "fixed", "weight": 0.7}
@@ -38,6 +39,9 @@ def test_only_near_candidates_are_asked_back(
     np.testing.assert_array_equal(found.candidates, np.where(kept, every.candidates, -1))
     np.testing.assert_allclose(found.subject_score[kept], every.subject_score[kept], atol=1e-5)
     assert not found.subject_score[~kept].any()
+    notes = run_summary(near.metrics).notes
+    assert sum(f"K = 6, those within {within:g} of the first;" in note for note in notes) == 1
+    assert not any("within" in note for note in run_summary(whole.metrics).notes)
 
 
 def test_ranks_are_those_of_re_ranking_so_many_of_each_fact(

@@ -482,6 +482,7 @@ def write_results(
         "candidates": problem.counts(),
         "excluded": excluded_answers(config, problem),
         "k": None if combination is None else stored,
+        **({"within": config.method.within} if combination and config.method.within else {}),
         "fewer_answers": {} if combination is None else problem.fewer_answers(stored),
         "weights": weights_by_name,
         **(

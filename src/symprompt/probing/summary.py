@@ -41,6 +41,8 @@ def run_summary(metrics: Mapping[str, Any]) -> Grids:
     if metrics["weights"]:
         fewer = metrics.get("fewer_answers", {})
         small = f" (all answers in {counted(len(fewer), 'relation')} with fewer)" if fewer else ""
+        if near := metrics.get("within"):
+            small += f", those within {near:g} of the first"
         ranges = []
         for term, own in metrics["weights"].items():
             values = dict.fromkeys((min(own.values()), max(own.values())))
