@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,10 @@ from tiny.runs import Call, Said
 
 # The models are so small that threads only wait for each other.
 torch.set_num_threads(1)
+
+# A shell starts jobs in the background deaf to interruptions, which some tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How fast examples are drawn says something about the machine's other jobs, not about the code.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
