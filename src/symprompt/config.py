@@ -15,6 +15,7 @@ import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform
@@ -268,7 +269,12 @@ def shipped_configs(command: Command | None = None) -> dict[str, Path]:
     found = {path.stem: path for path in sorted(folder.glob("*.toml"))}
     if command is None:
         return found
-    return {name: path for name, path in found.items() if command_of(read_tables(path)) == command}
+    return {name: path for name, path in found.items() if _shipped_for(path) == command}
+
+
+@cache
+def _shipped_for(path: Path) -> Command | None:
+    return command_of(read_tables(path))
 
 
 def find_config(name: str, command: Command | None = None) -> Path:
