@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -305,23 +305,23 @@ def _plain_rows(ranked: Ranked, text: Callable[[int], str]) -> Iterator[list[dic
     found = first | own
     if ranked.plain:
         found["probability"] = np.exp(ranked.object_score.astype(np.float64))
-    answers = ranked.tokens.tolist()
-    texts = {token: text(token) for token in set(chain.from_iterable(answers)) if token >= 0}
-    names, columns = ("text", *found), [_rounded(values) for values in found.values()]
-    for tokens, *values in zip(answers, *columns, strict=True):
+    columns = {name: _rounded(values) for name, values in found.items()}
+    for row, tokens in enumerate(ranked.tokens.tolist()):
         yield [
-            {name: value for name, value in zip(names, own, strict=True) if value is not None}
-            for own in zip(map(texts.get, tokens), *values, strict=True)
-            if own[0] is not None
+            {"text": text(token)}
+            | {
+                name: value
+                for name, values in columns.items()
+                if not math.isnan(value := values[row][at])
+            }
+            for at, token in enumerate(tokens)
+            if token >= 0
         ]
 
 
-def _rounded(values: np.ndarray) -> list[list[float | None]]:
-    """Return values as they are written; None where there is none."""
-    found = np.round(values.astype(np.float64), _DIGITS).astype(object)
-    found[np.isnan(values)] = None
-    plain: list[list[float | None]] = found.tolist()
-    return plain
+def _rounded(values: np.ndarray) -> list[list[float]]:
+    found: list[list[float]] = np.round(values.astype(np.float64), _DIGITS).tolist()
+    return found
 
 
 def _plain(answer: Answer) -> dict[str, Any]:
