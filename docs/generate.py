@@ -48,6 +48,7 @@ NAMES = {
     "lama34k": "LAMA-34k, every method",
     "lama34k-ask-back": "LAMA-34k, what each ingredient of asking back gives",
     "bear": "BEAR, what each ingredient of asking back gives",
+    "shipped-lama": "LAMA-34k with the shipped model, and with uniform masking rates",
     "mpnet-wiki": "LAMA-34k with mpnet-wiki",
     "smollm2-12-relations": "LAMA with a causal model, SmolLM2",
     "ptuning-v2": "Labelled tasks",
@@ -381,6 +382,11 @@ def lama_records() -> tuple[list[Record], str]:
     return records, " ".join(own.about["note"] for own in stored)
 
 
+def label_of(row: Row) -> str:
+    """Return what the records of LAMA-34k call a method."""
+    return SPE if row.short == "spe" else row.short
+
+
 def chosen(records: Sequence[Record], label: str, mean: str, versus: str = "") -> dict[str, Record]:
     """Return a row's records by metric, of one average; differences where one is named."""
     return {
@@ -405,7 +411,7 @@ def facts_grid(records: Sequence[Record], rows: Sequence[Row], mean: str) -> Gri
     methods = tuple(
         (
             row.name,
-            *cells(SPE if row.short == "spe" else row.short),
+            *cells(label_of(row)),
             *(published_cell(row, model) for model in MODELS),
         )
         for row in rows
@@ -424,8 +430,7 @@ def draw_facts(records: Sequence[Record], rows: Sequence[Row]) -> Any:
     bars = []
     for metric, name in METRIC_NAMES.items():
         for row in rows:
-            label = SPE if row.short == "spe" else row.short
-            own = chosen(records, label, OVER_RELATIONS).get(metric)
+            own = chosen(records, label_of(row), OVER_RELATIONS).get(metric)
             if own is not None and own.low is not None and own.high is not None:
                 bars.append(Bar(row.name, name, own.value, own.low, own.high))
     caption = (

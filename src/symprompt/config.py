@@ -15,7 +15,6 @@ import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform
@@ -272,7 +271,7 @@ def shipped_configs(command: Command | None = None) -> dict[str, Path]:
     return {name: path for name, path in found.items() if _shipped_for(path) == command}
 
 
-@cache
+@functools.cache
 def _shipped_for(path: Path) -> Command | None:
     return command_of(read_tables(path))
 

@@ -248,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake ends in one sentence and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Facts are millions of small objects that stay: to go through them as often as Python does by
-    # itself takes a fifth of the time.
+    # itself takes a seventh of the time.
     gc.set_threshold(100_000, 50, 50)
     for stream in (sys.stdout, sys.stderr):
         # A terminal or pipe that cannot show a character gets its code, not a traceback.
