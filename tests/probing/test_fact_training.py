@@ -551,6 +551,7 @@ RECORDED: dict[str, dict[str, Any]] = {
     "spe separate": {"method": {"name": "spe", "vectors": "separate", "train_weight": 0.3}},
     "spe free": {"prompt": {"encoder": "free"}, "method": {"name": "spe"}},
     "spe chain": {"method": {"name": "spe", "vectors": "separate", "masking": "chain"}},
+    "spe whole": {"method": {"name": "spe", "vectors": "separate", "masking": "whole"}},
     "spe second": {
         "method": {"name": "spe", "vectors": "separate", "choose_weight": "dev-fit"}
         | {"second": "chain", "train_weight": 0.6}
@@ -650,9 +651,11 @@ def test_every_sentence_of_an_epoch_stands_in_one_pass(bert: LanguageModel, fact
     assert float(epoch.share.sum()) == pytest.approx(1.5 * relations)
 
 
-def test_masking_the_subject_whole_is_not_recorded(bert: LanguageModel, facts: FactSet) -> None:
-    config = run_config(method={"name": "spe", "masking": "whole"}, dtype="float64")
-    _, method, trainer = make_trainer(config, bert, facts, max_tokens=100)
+def test_a_method_without_questions_is_not_recorded(
+    load_family: Callable[..., LanguageModel], facts: FactSet
+) -> None:
+    config = causal_config(method={"name": "spe"}, dtype="float64")
+    _, method, trainer = make_trainer(config, load_family("gpt2"), facts, max_tokens=100)
     assert method.queries(trainer.sentences, np.arange(2)) is None
     steps = CapturedSteps(
         method, trainer.sentences, trainer.optimizers, trainer.recorder, max_tokens=100

@@ -18,6 +18,7 @@ from symprompt.probing import queries as ranking
 from symprompt.probing.prepare import prepare
 from symprompt.probing.problem import Problem
 from symprompt.probing.queries import (
+    Average,
     Masking,
     TokenLikelihoods,
     object_logits,
@@ -64,7 +65,7 @@ def test_the_object_never_leaks_into_its_own_question(
     assert torch.equal(object_logits(backbone, layout, np.arange(3), vectors), before)
 
 
-@pytest.mark.parametrize("masking", ["one", "chain"])
+@pytest.mark.parametrize("masking", ["one", "chain", "whole"])
 def test_packed_sentences_get_the_answers_of_padded_ones(
     masking: Masking,
     bert: LanguageModel,
@@ -78,9 +79,9 @@ def test_packed_sentences_get_the_answers_of_padded_ones(
     asked: list[bool] = []
     logits_at = bert.logits_at
 
-    def watch(inputs: Inputs, positions: torch.Tensor) -> torch.Tensor:
+    def watch(inputs: Inputs, *positions: torch.Tensor) -> torch.Tensor:
         asked.append(inputs.packing is not None)
-        return logits_at(inputs, positions)
+        return logits_at(inputs, *positions)
 
     monkeypatch.setattr(bert, "logits_at", watch)
     for packed in (False, True):
@@ -143,6 +144,58 @@ def test_a_chain_asks_as_many_sentences_as_one_mask_at_a_time(
     assert torch.equal(*(own[layout.subject_lengths == 1] for own in found.values()))
     several = torch.from_numpy(layout.subject_lengths > 1)
     assert (found["one"] != found["chain"])[several].all()
+
+
+@pytest.mark.parametrize("average", ["sum", "log", "probability"])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("max_tokens", [1, 100, 4096])
+def test_facts_share_the_sentences_of_subjects_masked_whole(
+    max_tokens: int,
+    packed: bool,
+    average: Average,
+    bert: LanguageModel,
+    problem: Problem,
+    vectors: torch.Tensor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each pair of a fact and a candidate asked by a sentence of its own, one at a time."""
+    monkeypatch.setitem(bert.__dict__, "longest_packed", 128 * packed)
+    layout = problem.sentences["train"].subject_prompt
+    rows = np.arange(len(layout))[::-1].copy()
+    candidates = torch.tensor([[10, 11, 12]] * len(rows))
+    candidates[1::2, 2], candidates[::3, 0] = -1, 13
+    read: list[int] = []
+    original = bert.logits_at
+
+    def watch(inputs: Inputs, *positions: torch.Tensor) -> torch.Tensor:
+        packing = inputs.packing
+        read.append(len(inputs.embeddings) if packing is None else len(packing.starts) - 1)
+        return original(inputs, *positions)
+
+    monkeypatch.setattr(bert, "logits_at", watch)
+    found = score_subjects(
+        bert,
+        layout,
+        rows,
+        candidates,
+        vectors,
+        masking="whole",
+        average=average,
+        max_tokens=max_tokens,
+    )
+    asked = sum(read)
+    distinct = set()
+    for place, row in enumerate(rows):
+        for rank, own in enumerate(candidates[place].tolist()):
+            if own < 0:
+                assert found[place, rank] == 0
+                continue
+            alone = subject_likelihoods(
+                bert, layout, rows[[place]], vectors, masking="whole", objects=torch.tensor([own])
+            ).average(average)
+            torch.testing.assert_close(found[place, [rank]], alone, rtol=0, atol=1e-10)
+            distinct.add((int(layout.relations[row]), int(layout.subject_lengths[row]), own))
+    assert asked == len(distinct) < int((candidates >= 0).sum())
 
 
 def test_true_objects_are_asked_where_none_are_given(

@@ -133,18 +133,27 @@ def test_vector_slots_are_numbered_in_reading_order(bert: LanguageModel) -> None
     assert (layout.ids[beyond] == pad).all()
 
 
-def test_question_masks_the_asked_positions_and_nothing_else(bert: LanguageModel) -> None:
+@pytest.mark.parametrize("hidden", ["at", "until", "since and until"])
+def test_question_masks_the_asked_positions_and_nothing_else(
+    hidden: str, bert: LanguageModel
+) -> None:
     encoded, layout = lay_out(bert, "<1> [X] in [Y] .")
     mask_id, rows = bert.vocabulary.mask_id, torch.tensor([1, 2, 1])
-    at = torch.stack((layout.subject_at[rows], layout.subject_at[rows] + 1), dim=1)
-    width = layout.width(np.array([1, 2]))
-    question = layout.question(rows, at, width=width, mask_id=mask_id)
+    first = layout.subject_at[rows]
+    at, width = first + 1, layout.width(np.array([1, 2]))
+    since = first if "since" in hidden else None
+    until = at + 1 if "until" in hidden else None
+    question = layout.question(rows, at, width=width, mask_id=mask_id, since=since, until=until)
     original = layout.ids[rows, :width]
-    masked = torch.zeros_like(original, dtype=torch.bool).scatter_(1, at, True)
+    masked = torch.zeros_like(original, dtype=torch.bool).scatter_(1, at[:, None], True)
+    for place, start in enumerate(first.tolist()):
+        masked[place, start] = since is not None
+        masked[place, start + 2] = until is not None
     assert (question.ids[masked] == mask_id).all()
     assert torch.equal(question.ids[~masked], original[~masked])
-    assert question.target.tolist() == [encoded.subjects[row][:2] for row in (1, 2, 1)]
+    assert question.target.tolist() == [encoded.subjects[row][1] for row in (1, 2, 1)]
     assert torch.equal(question.slots, layout.slots[rows, :width])
+    assert question.mask is not None
     assert question.mask.sum(1).tolist() == layout.lengths[[1, 2, 1]].tolist()
 
 

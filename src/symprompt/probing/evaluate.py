@@ -55,6 +55,7 @@ from symprompt.runs.folder import Folder, Manifest
 from symprompt.runs.statistics import summarise
 
 _FACTS_AT_ONCE = 2048
+_SHARING_AT_ONCE = 1 << 15
 WEIGHTS: tuple[float, ...] = (
     *(round(0.05 * step, 2) for step in range(20)),
     *(round(1 + 0.1 * step, 1) for step in range(11)),
@@ -94,8 +95,8 @@ def predict(
         parts.append(_score_rows(method, sentences, rows, vectors, found, max_tokens))
         done += len(rows)
         tick(stage, done, len(sentences), "")
-    found = Predictions.concatenate(parts)
-    return found.take(np.argsort(np.concatenate(passes), kind="stable"))
+    found = Predictions.concatenate(parts).take(np.argsort(np.concatenate(passes), kind="stable"))
+    return _score_shared(method, sentences, vectors, found, max_tokens)
 
 
 def predict_splits(
@@ -220,7 +221,27 @@ def add_subject_scores(
         done += len(rows)
         tick(stage, done, len(sentences), "")
     order = np.argsort(np.concatenate(passes), kind="stable")
-    return Predictions.concatenate(parts).take(order)
+    found = Predictions.concatenate(parts).take(order)
+    return _score_shared(method, sentences, vectors, found, max_tokens)
+
+
+def _score_shared(
+    method: Method,
+    sentences: Sentences,
+    vectors: Vectors,
+    found: Predictions,
+    max_tokens: int,
+) -> Predictions:
+    """Return predictions with the subject scores that facts share sentences for, many at once."""
+    prompts = (False, True) if method.has_second else (False,)
+    if not any(method.shares_sentences(second=second) for second in prompts):
+        return found
+    parts = []
+    for start in range(0, len(found), _SHARING_AT_ONCE):
+        rows = np.arange(start, min(start + _SHARING_AT_ONCE, len(found)))
+        own = found.take(rows)
+        parts.append(_score_rows(method, sentences, rows, vectors, own, max_tokens, shared=True))
+    return Predictions.concatenate(parts)
 
 
 def _score_rows(
@@ -230,20 +251,29 @@ def _score_rows(
     vectors: Vectors,
     found: Predictions,
     max_tokens: int,
+    *,
+    shared: bool = False,
 ) -> Predictions:
-    """Return rows' predictions with their candidates' subject scores, if the method has such."""
+    """Return rows' predictions with their candidates' subject scores, if the method has such.
+
+    Args:
+        shared: whether by the prompts for which facts share sentences, or by the others.
+    """
     if not method.has_subject_prompt:
         return found
     candidates = torch.from_numpy(found.candidates).to(method.backbone.device)
-
-    def score(second: bool) -> Array:
+    for second in (False, True) if method.has_second else (False,):
+        if method.shares_sentences(second=second) != shared:
+            continue
         scores = method.subject_scores(
             sentences, rows, candidates, vectors, max_tokens=max_tokens, second=second
         )
-        return scores.float().cpu().numpy()
-
-    terms = {**found.terms, SECOND: score(True)} if method.has_second else found.terms
-    return replace(found, subject_score=score(False), terms=terms)
+        own = scores.float().cpu().numpy()
+        if second:
+            found = replace(found, terms={**found.terms, SECOND: own})
+        else:
+            found = replace(found, subject_score=own)
+    return found
 
 
 def query_passes(method: Method, sentences: Sentences, k: int, max_tokens: int) -> list[np.ndarray]:
@@ -252,6 +282,8 @@ def query_passes(method: Method, sentences: Sentences, k: int, max_tokens: int) 
     # kept to what these can hold.
     lengths = sentences.subject_prompt.subject_lengths
     tokens = np.ones_like(lengths) if method.backbone.causal else lengths
+    if method.shares_sentences() and not method.has_second:
+        k = 0
     return _passes(sentences, 1 + k * tokens, max_tokens)
 
 

@@ -65,11 +65,25 @@ def _token_logits(
         objects: [b] candidates that replace the true objects.
         until: [b] the last positions to be masked; None masks the queried ones alone.
     """
+    question = _question(backbone, layout, rows, index, at, vectors, objects, until)
+    return backbone.logits_at(question.inputs(backbone, vectors), question.at), question.target
+
+
+def _question(
+    backbone: LanguageModel,
+    layout: Layout,
+    rows: np.ndarray,
+    index: Tensor,
+    at: Tensor,
+    vectors: Tensor | None,
+    objects: Tensor | None,
+    until: Tensor | None,
+) -> Question | PackedQuestion:
+    """Return sentences as in ``_token_logits``, one after the other where the model reads such."""
     mask_id, longest = backbone.vocabulary.mask_id, int(layout.lengths[rows].max())
     learning = torch.is_grad_enabled() and vectors is not None and vectors.requires_grad
-    question: Question | PackedQuestion
     if mask_id is not None and longest <= backbone.longest_packed and not learning:
-        question = packed_question(
+        return packed_question(
             layout,
             index,
             at,
@@ -79,18 +93,42 @@ def _token_logits(
             objects=objects,
             until=until,
         )
-    else:
-        width = layout.width(rows)
-        question = layout.question(
-            index,
-            at,
-            width=width,
-            mask_id=mask_id,
-            objects=objects,
-            until=until,
-            padded=layout.is_padded(rows, width),
-        )
-    return backbone.logits_at(question.inputs(backbone, vectors), question.at), question.target
+    width = layout.width(rows)
+    return layout.question(
+        index,
+        at,
+        width=width,
+        mask_id=mask_id,
+        objects=objects,
+        until=until,
+        padded=layout.is_padded(rows, width),
+    )
+
+
+def _blank_logits(
+    backbone: LanguageModel,
+    layout: Layout,
+    rows: np.ndarray,
+    vectors: Tensor | None,
+    objects: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return logits [n, v] of every subject token, one sentence a row; owners and offsets [n].
+
+    All tokens of a subject are masked. A causal model masks none: the subject stands last, and one
+    pass gives the likelihood of each of its tokens given the object and those before (teacher
+    forcing); our extension of SPE, which is about masked models.
+    """
+    index = torch.from_numpy(rows).to(backbone.device)
+    owner, offset = (
+        torch.from_numpy(x).to(backbone.device) for x in tokens_of(layout.subject_lengths[rows])
+    )
+    first, last = layout.subject_at[index], subject_end(layout)[index]
+    start = last if backbone.causal else first
+    question = _question(backbone, layout, rows, index, start, vectors, objects, last)
+    at = first[owner] + offset - int(backbone.causal)
+    if isinstance(question, PackedQuestion):
+        at = at + question.packing.starts[:-1][owner]
+    return backbone.logits_at(question.inputs(backbone, vectors), at, owner), owner, offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +141,7 @@ class Queries:
         base: [n] int64 on the device, where each fact's blank begins.
         end: [n] the last token of each fact's blank, where all after the queried one are masked
             too; None masks the queried one alone.
+        whole: whether those before the queried one are masked too.
         rows: [m] facts.
         offset: [m] which token of the blank is queried.
         share: [m] what the sentence counts in its fact's loss.
@@ -117,6 +156,7 @@ class Queries:
     offset: np.ndarray
     share: np.ndarray
     owner: np.ndarray
+    whole: bool = False
 
 
 def object_queries(layout: Layout, rows: np.ndarray, *, chain: bool = False) -> Queries:
@@ -132,13 +172,17 @@ def object_queries(layout: Layout, rows: np.ndarray, *, chain: bool = False) -> 
 
 
 def subject_queries(
-    layout: Layout, rows: np.ndarray, *, part: str, weight: float, chain: bool = False
+    layout: Layout, rows: np.ndarray, *, part: str, weight: float, masking: Masking
 ) -> Queries:
-    """Return the query sentences of each subject token, ``weight`` for the subject's mean."""
+    """Return the query sentences of each subject token, ``weight`` for the subject's mean.
+
+    A subject masked whole has as many sentences as tokens here, all alike.
+    """
     owner, offset = tokens_of(layout.subject_lengths[rows])
     share = weight / layout.subject_lengths[rows[owner]]
-    end = subject_end(layout) if chain else None
-    return Queries(part, layout, layout.subject_at, end, rows[owner], offset, share, owner)
+    end = None if masking == "one" else subject_end(layout)
+    whole = masking == "whole"
+    return Queries(part, layout, layout.subject_at, end, rows[owner], offset, share, owner, whole)
 
 
 def subject_end(layout: Layout) -> Tensor:
@@ -203,22 +247,13 @@ def subject_likelihoods(
             one sentence. A causal model masks none: each token follows from those before it.
         objects: [b] candidates that replace the true objects.
     """
-    device = backbone.device
-    index = torch.from_numpy(rows).to(device)
-    counts = layout.subject_lengths[rows]
-    owner, offset = (torch.from_numpy(x).to(device) for x in tokens_of(counts))
-    width, mask_id = layout.width(rows), backbone.vocabulary.mask_id
-    padded = layout.is_padded(rows, width)
-    if backbone.causal:
-        # The chain rule: the subject stands last, and one pass over its sentence gives the
-        # likelihood of each of its tokens given the object and those before (teacher forcing). Our
-        # extension of SPE, which is about masked models.
-        at = layout.subject_at[index][owner] + offset
-        last = subject_end(layout)[index]
-        question = layout.question(index, last, width=width, mask_id=None, objects=objects)
-        logits = backbone.logits_at(question.inputs(backbone, vectors), at - 1, owner)
-        target = layout.ids[index[owner], at]
-    elif masking != "whole":
+    index = torch.from_numpy(rows).to(backbone.device)
+    if one_sentence(backbone, masking):
+        logits, owner, offset = _blank_logits(backbone, layout, rows, vectors, objects)
+        target = layout.ids[index[owner], layout.subject_at[index][owner] + offset]
+    else:
+        counts = layout.subject_lengths[rows]
+        owner, offset = (torch.from_numpy(x).to(backbone.device) for x in tokens_of(counts))
         each = index[owner]
         logits, target = _token_logits(
             backbone,
@@ -230,22 +265,16 @@ def subject_likelihoods(
             None if objects is None else objects[owner],
             subject_end(layout)[each] if masking == "chain" else None,
         )
-    else:
-        # Shorter subjects repeat their last position, which the flat selection below leaves out.
-        last = layout.subject_length[index] - 1
-        steps = torch.arange(int(layout.subject_lengths[rows].max()), device=device)
-        at = layout.subject_at[index, None] + torch.minimum(steps[None, :], last[:, None])
-        question = layout.question(
-            index, at, width=width, mask_id=mask_id, objects=objects, padded=padded
-        )
-        real = steps[None, :] <= last[:, None]
-        logits = backbone.logits_at(question.inputs(backbone, vectors), question.at)[real]
-        target = question.target[real]
     return TokenLikelihoods(
         log_likelihood=-functional.cross_entropy(logits, target, reduction="none"),
         owner=owner,
         count=layout.subject_length[index],
     )
+
+
+def one_sentence(backbone: LanguageModel, masking: Masking) -> bool:
+    """Return whether one sentence asks for all tokens of a subject."""
+    return masking == "whole" or backbone.causal
 
 
 def score_subjects(
@@ -262,7 +291,9 @@ def score_subjects(
 ) -> Tensor:
     """Return each row's subject score for each candidate object, [b, k], float32.
 
-    All candidates of all rows are queried in passes of at most ``max_tokens`` tokens.
+    All candidates of all rows are queried in passes of at most ``max_tokens`` tokens. A sentence in
+    which the subject is masked whole depends on the relation, the object and the number of masks
+    alone, so facts share it.
 
     Args:
         candidates: [b, k] tokens, or ids of ``names``; -1 is none, is not queried and scores 0.
@@ -271,14 +302,20 @@ def score_subjects(
     each, real = np.repeat(rows, k), objects >= 0
     if not bool(real.all()):
         each, objects = each[real.cpu().numpy()], objects[real]
-    one_each = masking == "whole" or backbone.causal
-    sentences = np.ones_like(each) if one_each else layout.subject_lengths[each]
-    lengths = layout.lengths[each]
+    shared = masking == "whole" and not backbone.causal
+    asked, filled = each, objects
+    if shared:
+        order, kind, first = _alike(layout, each, objects)
+        asked, filled = each[first.cpu().numpy()], objects[first]
+    sentences = (
+        np.ones_like(asked) if one_sentence(backbone, masking) else layout.subject_lengths[asked]
+    )
+    lengths = layout.lengths[asked]
     if names is not None:
-        tokens = names.lengths[objects.cpu().numpy()]
-        lengths = lengths - layout.object_lengths[each] + tokens
+        tokens = names.lengths[filled.cpu().numpy()]
+        lengths = lengths - layout.object_lengths[asked] + tokens
     scores = []
-    packed = masking != "whole" and int(lengths.max()) <= backbone.longest_packed
+    packed = int(lengths.max(initial=0)) <= backbone.longest_packed
     for batch in make_batches(
         lengths,
         max_tokens,
@@ -287,23 +324,79 @@ def score_subjects(
         apart=None if packed else APART,
     ):
         part = slice(batch.rows[0], batch.rows[-1] + 1)
-        queried, here, filled = layout, each[part], objects[part]
+        queried, here, given = layout, asked[part], filled[part]
         if names is not None:
-            queried = layout.filled(here, names.tokens[filled], tokens[part])
+            queried = layout.filled(here, names.tokens[given], tokens[part])
             here = np.arange(len(here))
-        found = subject_likelihoods(
-            backbone,
-            queried,
-            here,
-            vectors,
-            masking=masking,
-            objects=filled if names is None else None,
-        )
+        replaced = given if names is None else None
+        if shared:
+            logits, _, _ = _blank_logits(backbone, queried, here, vectors, replaced)
+            ends = torch.tensor([part.start, part.stop], device=kind.device)
+            begin, end = torch.searchsorted(kind, ends).tolist()
+            found = _shared_likelihoods(
+                logits,
+                layout,
+                each[order[begin:end].cpu().numpy()],
+                queried.subject_lengths[here],
+                kind[begin:end] - part.start,
+            )
+        else:
+            found = subject_likelihoods(
+                backbone, queried, here, vectors, masking=masking, objects=replaced
+            )
         scores.append(found.average(average))
-    every = torch.cat(scores)
+    every = torch.cat(scores) if scores else objects.new_zeros(0, dtype=torch.float32)
+    if shared:
+        every = torch.empty_like(every).scatter_(0, order, every)
     if len(every) < len(real):
         every = every.new_zeros(len(real)).masked_scatter(real, every)
     return every.reshape(len(rows), k)
+
+
+def _alike(layout: Layout, each: np.ndarray, objects: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what shares a sentence where subjects are masked whole, short subjects first.
+
+    Returns:
+        order: [p] pairs of fact and object, those of one sentence next to each other.
+        kind: [p] each one's sentence, in that order.
+        first: a pair of each sentence.
+    """
+    index = torch.from_numpy(each).to(objects.device)
+    size = int(objects.max()) + 1 if len(objects) else 1
+    relations = int(layout.relations.max()) + 1
+    key = layout.subject_length[index] * relations + layout.relation[index]
+    ordered, order = torch.sort(key * size + objects, stable=True)
+    _, kind = torch.unique_consecutive(ordered, return_inverse=True)
+    new = torch.ones_like(ordered, dtype=torch.bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return order, kind, order[new]
+
+
+def _shared_likelihoods(
+    logits: Tensor, layout: Layout, facts: np.ndarray, counts: np.ndarray, kind: Tensor
+) -> TokenLikelihoods:
+    """Return how likely each fact's subject tokens are by the sentences that facts share.
+
+    Args:
+        logits: [n, v] of every masked token, sentence after sentence.
+        facts: [p] rows of the layout.
+        counts: [s] how many tokens each sentence has masked.
+        kind: [p] which sentence is each fact's.
+    """
+    device = logits.device
+    index = torch.from_numpy(facts).to(device)
+    begin = torch.from_numpy(np.cumsum(counts) - counts).to(device)
+    owner, offset = (
+        torch.from_numpy(x).to(device) for x in tokens_of(layout.subject_lengths[facts])
+    )
+    each = index[owner]
+    target = layout.ids[each, layout.subject_at[each] + offset]
+    at = begin[kind[owner]] + offset
+    return TokenLikelihoods(
+        log_likelihood=logits[at, target] - logits.logsumexp(1)[at],
+        owner=owner,
+        count=layout.subject_length[index],
+    )
 
 
 def ranks(scores: Tensor, gold: Tensor, ignore: Tensor | None = None) -> Ranks[Tensor]:

@@ -377,7 +377,7 @@ class CapturedSteps:
         self._gradient = torch.zeros_like(self._leaf)
         self._losses = torch.zeros(len(self._leaf), device=device)
         self._layout: Layout | None = None
-        self._end: Tensor | None = None
+        self._blank: tuple[Tensor, Tensor] | None = None
         self._slots: dict[Shape, _Slot] = {}
         self._side, self._early = _Side(recorder), _Side(recorder)
         self._passed = torch.cuda.Event() if recorder.active else None  # type: ignore[no-untyped-call]
@@ -409,9 +409,13 @@ class CapturedSteps:
             self._layout = join_layouts(layouts)
             self._base = torch.cat([ask.base for ask in questions])
             if any(ask.end is not None for ask in questions):
-                # Before its own token nothing of a sentence is masked.
+                # At the queried token at the latest, and up to it at least.
+                starts = [
+                    ask.base if ask.whole else torch.full_like(ask.base, self._layout.limit)
+                    for ask in questions
+                ]
                 ends = [ask.base if ask.end is None else ask.end for ask in questions]
-                self._end = torch.cat(ends)
+                self._blank = torch.cat(starts), torch.cat(ends)
             self._places = slot_places(self._layout, self._leaf.shape[1])
         longest = max(int(ask.layout.lengths.max()) for ask in steps[0][0])
         backbone = self.method.backbone
@@ -493,9 +497,14 @@ class CapturedSteps:
         layout, mask_id = self._layout, self.method.backbone.vocabulary.mask_id
         assert layout is not None
         at = self._base[rows] + offset.clamp(min=0)
-        until = None if self._end is None else torch.maximum(at, self._end[rows])
+        since = until = None
+        if self._blank is not None:
+            start, end = (own[rows] for own in self._blank)
+            since, until = torch.minimum(at, start), torch.maximum(at, end)
         if shape.width or mask_id is None:
-            return layout.question(rows, at, width=shape.width, mask_id=mask_id, until=until)
+            return layout.question(
+                rows, at, width=shape.width, mask_id=mask_id, since=since, until=until
+            )
         return packed_question(
             layout,
             rows,
@@ -503,6 +512,7 @@ class CapturedSteps:
             tokens=shape.tokens,
             longest=min(shape.longest, layout.ids.shape[1]),
             mask_id=mask_id,
+            since=since,
             until=until,
             real=offset >= 0,
             places=self._places,

@@ -177,7 +177,7 @@ class Template:
 class Question:
     """A batch of sentences with queried positions, ready to embed.
 
-    Shapes: ids, slots, mask [b, t]; relation [b]; at, target [b] or [b, m]. The model's output at
+    Shapes: ids, slots, mask [b, t]; relation, at, target [b]. The model's output at
     ``at`` is about ``target``. No mask means no padding.
     """
 
@@ -326,6 +326,7 @@ class Layout:
         width: int,
         mask_id: int | None,
         objects: Tensor | None = None,
+        since: Tensor | None = None,
         until: Tensor | None = None,
         padded: bool = True,
     ) -> Question:
@@ -333,39 +334,48 @@ class Layout:
 
         Args:
             rows: [b] fact indices, on the device.
-            at: [b] or [b, m] positions asked about; one may be given twice in a row.
+            at: [b] positions asked about.
             width: what the batch is cut to, see ``width``.
             mask_id: the mask token, which takes those positions; None for a causal model, whose
                 output is read one position earlier (P-tuning, section 4.1) and whose sentences end
-                before the last position asked about.
+                before the position asked about.
             objects: [b] token ids that replace the true objects (candidates); None keeps them.
-            until: [b] the last position to be masked after one queried position; None masks the
-                queried ones alone.
+            since, until: [b] the first and the last position to be masked; None is the queried one.
             padded: false if every row is as long as the width, see ``is_padded``: attention without
                 a mask is faster.
         """
         ids = self.ids[rows, :width]
         if objects is not None:
             ids = ids.scatter(1, self.object_at[rows, None], objects[:, None])
-        wanted = at if at.dim() == 2 else at[:, None]
-        target = ids.gather(1, wanted)
+        target = ids.gather(1, at[:, None])[:, 0]
         steps = torch.arange(width, device=ids.device)
         length = self.length[rows]
         if mask_id is None:
-            length, at = wanted.max(1).values, at - 1
-        elif until is None:
-            ids = ids.scatter(1, wanted, mask_id)
+            length, at = at, at - 1
         else:
-            hidden = (steps >= wanted) & (steps <= until[:, None])
-            ids = ids.masked_fill(hidden, mask_id)
+            ids = ids.masked_fill(hidden_places(steps, at[:, None], since, until), mask_id)
         return Question(
             ids=ids,
             slots=self.slots[rows, :width],
             mask=steps[None, :] < length[:, None] if padded else None,
             relation=self.relation[rows],
             at=at,
-            target=target if at.dim() == 2 else target[:, 0],
+            target=target,
         )
+
+
+def hidden_places(place: Tensor, at: Tensor, since: Tensor | None, until: Tensor | None) -> Tensor:
+    """Return which places are masked: the queried ones, or all from ``since`` to ``until``.
+
+    Args:
+        place, at: of shapes that broadcast.
+        since, until: [b], see ``Layout.question``; given the shape of ``at``.
+    """
+    if since is None and until is None:
+        return place == at
+    first = at if since is None else since.view(at.shape)
+    last = at if until is None else until.view(at.shape)
+    return (place >= first) & (place <= last)
 
 
 def round_up(length: int) -> int:

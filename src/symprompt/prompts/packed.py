@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from symprompt.accel.compiling import compile_function
 from symprompt.models import Inputs, LanguageModel, Packing, pack
-from symprompt.prompts.layout import Layout
+from symprompt.prompts.layout import Layout, hidden_places
 
 Work = Callable[..., Tensor]
 
@@ -69,6 +69,7 @@ def packed_question(
     longest: int,
     mask_id: int,
     objects: Tensor | None = None,
+    since: Tensor | None = None,
     until: Tensor | None = None,
     real: Tensor | None = None,
     places: Tensor | None = None,
@@ -82,7 +83,7 @@ def packed_question(
         longest: no sentence has more tokens.
         mask_id: the token that takes the queried positions.
         objects: [s] token ids that replace the true objects; None keeps them.
-        until: [s] the last position to be masked; None masks the queried one alone.
+        since, until: [s] the first and the last position to be masked; None is the queried one.
         real: [s] bool, sentences that count; the others get no tokens.
         places: ``slot_places`` of the layout, for a gradient of the vectors.
     """
@@ -97,10 +98,8 @@ def packed_question(
         ids = torch.where(place == layout.object_at[fact], objects[owner], ids)
     flat = (packing.starts[:-1] + at).clamp(max=tokens - 1)
     target = ids[flat]
-    hidden = place == at[owner]
-    if until is not None:
-        hidden = (place >= at[owner]) & (place <= until[owner])
-    ids = torch.where(hidden, mask_id, ids)
+    first, last = (None if own is None else own[owner] for own in (since, until))
+    ids = torch.where(hidden_places(place, at[owner], first, last), mask_id, ids)
     own = None
     if places is not None:
         # A sentence that only fills up has no tokens: its vectors stand nowhere.

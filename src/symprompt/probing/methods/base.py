@@ -209,6 +209,10 @@ class Method:
         logits = object_logits(self.backbone, layout, rows, own)
         return torch.log_softmax(logits, dim=-1).float()
 
+    def shares_sentences(self, *, second: bool = False) -> bool:
+        """Return whether a subject prompt asks many facts by one sentence, so many are cheaper."""
+        return False
+
     def subject_scores(
         self,
         sentences: Sentences,

@@ -39,6 +39,7 @@ from symprompt.probing.queries import (
     SUBJECT_PART,
     Masking,
     Queries,
+    one_sentence,
     score_subjects,
     subject_likelihoods,
     subject_queries,
@@ -90,7 +91,7 @@ class SPE(Method):
         first: np.ndarray = super().sentences_per_fact(sentences, rows)
         lengths = sentences.subject_prompt.subject_lengths[rows]
         back = sum(
-            np.ones_like(rows) if self._one_sentence(masking) else lengths
+            np.ones_like(rows) if one_sentence(self.backbone, masking) else lengths
             for _, masking in self._ways
         )
         total: np.ndarray = first + back
@@ -105,10 +106,6 @@ class SPE(Method):
             ways.append((SECOND_PART, self.config.second))
         return ways
 
-    def _one_sentence(self, masking: Masking) -> bool:
-        """Whether one sentence asks for all tokens of a subject."""
-        return masking == "whole" or self.backbone.causal
-
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return CE(object) + lambda * CE(subject), the latter a mean over tokens (equation 7).
 
@@ -120,13 +117,13 @@ class SPE(Method):
         return loss
 
     def queries(self, sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
-        """Return the queries of all prompts, unless one sentence asks for a whole subject."""
+        """Return the queries of all prompts, unless the model is causal."""
         first = one_token_queries(sentences, rows)
-        if first is None or any(self._one_sentence(masking) for _, masking in self._ways):
+        if first is None or self.backbone.causal:
             return None
         layout, weight = sentences.subject_prompt, self.config.train_weight
         back = [
-            subject_queries(layout, rows, part=part, weight=weight, chain=masking == "chain")
+            subject_queries(layout, rows, part=part, weight=weight, masking=masking)
             for part, masking in self._ways
         ]
         return [*first, *back]
@@ -149,6 +146,10 @@ class SPE(Method):
             ).mean_log()
             for part, masking in self._ways
         }
+
+    def shares_sentences(self, *, second: bool = False) -> bool:
+        """Return whether a subject prompt masks subjects whole."""
+        return self._ways[second][1] == "whole" and not self.backbone.causal
 
     def subject_scores(
         self,
