@@ -65,7 +65,7 @@ def test_the_object_never_leaks_into_its_own_question(
     assert torch.equal(object_logits(backbone, layout, np.arange(3), vectors), before)
 
 
-@pytest.mark.parametrize("masking", ["one", "chain", "whole"])
+@pytest.mark.parametrize("masking", ["one", "chain"])
 def test_packed_sentences_get_the_answers_of_padded_ones(
     masking: Masking,
     bert: LanguageModel,
@@ -147,11 +147,9 @@ def test_a_chain_asks_as_many_sentences_as_one_mask_at_a_time(
 
 
 @pytest.mark.parametrize("average", ["sum", "log", "probability"])
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("max_tokens", [1, 100, 4096])
 def test_facts_share_the_sentences_of_subjects_masked_whole(
     max_tokens: int,
-    packed: bool,
     average: Average,
     bert: LanguageModel,
     problem: Problem,
@@ -159,7 +157,7 @@ def test_facts_share_the_sentences_of_subjects_masked_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each pair of a fact and a candidate asked by a sentence of its own, one at a time."""
-    monkeypatch.setitem(bert.__dict__, "longest_packed", 128 * packed)
+    monkeypatch.setitem(bert.__dict__, "longest_packed", 128)
     layout = problem.sentences["train"].subject_prompt
     rows = np.arange(len(layout))[::-1].copy()
     candidates = torch.tensor([[10, 11, 12]] * len(rows))
@@ -168,8 +166,7 @@ def test_facts_share_the_sentences_of_subjects_masked_whole(
     original = bert.logits_at
 
     def watch(inputs: Inputs, *positions: torch.Tensor) -> torch.Tensor:
-        packing = inputs.packing
-        read.append(len(inputs.embeddings) if packing is None else len(packing.starts) - 1)
+        read.append(len(inputs.embeddings))
         return original(inputs, *positions)
 
     monkeypatch.setattr(bert, "logits_at", watch)

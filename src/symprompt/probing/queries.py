@@ -65,25 +65,11 @@ def _token_logits(
         objects: [b] candidates that replace the true objects.
         until: [b] the last positions to be masked; None masks the queried ones alone.
     """
-    question = _question(backbone, layout, rows, index, at, vectors, objects, until)
-    return backbone.logits_at(question.inputs(backbone, vectors), question.at), question.target
-
-
-def _question(
-    backbone: LanguageModel,
-    layout: Layout,
-    rows: np.ndarray,
-    index: Tensor,
-    at: Tensor,
-    vectors: Tensor | None,
-    objects: Tensor | None,
-    until: Tensor | None,
-) -> Question | PackedQuestion:
-    """Return sentences as in ``_token_logits``, one after the other where the model reads such."""
     mask_id, longest = backbone.vocabulary.mask_id, int(layout.lengths[rows].max())
     learning = torch.is_grad_enabled() and vectors is not None and vectors.requires_grad
+    question: Question | PackedQuestion
     if mask_id is not None and longest <= backbone.longest_packed and not learning:
-        return packed_question(
+        question = packed_question(
             layout,
             index,
             at,
@@ -93,16 +79,18 @@ def _question(
             objects=objects,
             until=until,
         )
-    width = layout.width(rows)
-    return layout.question(
-        index,
-        at,
-        width=width,
-        mask_id=mask_id,
-        objects=objects,
-        until=until,
-        padded=layout.is_padded(rows, width),
-    )
+    else:
+        width = layout.width(rows)
+        question = layout.question(
+            index,
+            at,
+            width=width,
+            mask_id=mask_id,
+            objects=objects,
+            until=until,
+            padded=layout.is_padded(rows, width),
+        )
+    return backbone.logits_at(question.inputs(backbone, vectors), question.at), question.target
 
 
 def _blank_logits(
@@ -123,11 +111,18 @@ def _blank_logits(
         torch.from_numpy(x).to(backbone.device) for x in tokens_of(layout.subject_lengths[rows])
     )
     first, last = layout.subject_at[index], subject_end(layout)[index]
-    start = last if backbone.causal else first
-    question = _question(backbone, layout, rows, index, start, vectors, objects, last)
+    width = layout.width(rows)
+    # Packed rows are read at one position a sentence, so these are padded.
+    question = layout.question(
+        index,
+        last if backbone.causal else first,
+        width=width,
+        mask_id=backbone.vocabulary.mask_id,
+        objects=objects,
+        until=last,
+        padded=layout.is_padded(rows, width),
+    )
     at = first[owner] + offset - int(backbone.causal)
-    if isinstance(question, PackedQuestion):
-        at = at + question.packing.starts[:-1][owner]
     return backbone.logits_at(question.inputs(backbone, vectors), at, owner), owner, offset
 
 
@@ -315,7 +310,7 @@ def score_subjects(
         tokens = names.lengths[filled.cpu().numpy()]
         lengths = lengths - layout.object_lengths[asked] + tokens
     scores = []
-    packed = int(lengths.max(initial=0)) <= backbone.longest_packed
+    packed = not one_sentence(backbone, masking) and int(lengths.max()) <= backbone.longest_packed
     for batch in make_batches(
         lengths,
         max_tokens,
