@@ -75,6 +75,8 @@ def test_a_file_gives_the_answers_that_questions_one_by_one_give(
         rows = list(csv.DictReader(opened))
     assert (done.rows, done.bad) == (len(rows), 0)
     assert [row["line"] for row in found] == list(range(2, len(rows) + 2))
+    lines = (tmp_path / "answers.jsonl").read_text().splitlines()
+    assert lines == [json.dumps(row, ensure_ascii=False) for row in found]
     for number, (own, row) in enumerate(zip(found, rows, strict=True)):
         if number % 5 == 0 or number < 4:
             side = "subject" if row["subject"] else "object"

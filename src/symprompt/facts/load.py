@@ -431,7 +431,7 @@ def read_question(
     if row.get("relation") or not relation:
         relation = text_in(row, ("relation",), path, number, one_line=True)
     keys = OBJECT_KEYS
-    if want != "subjects" and (want or any(map(row.get, SUBJECT_KEYS))):
+    if want != "subjects" and (want or row.get("subject") or any(map(row.get, SUBJECT_KEYS))):
         keys = SUBJECT_KEYS
     elif not want and not any(map(row.get, OBJECT_KEYS)):
         raise DataError(

@@ -39,7 +39,10 @@ def _line_encoder() -> Callable[[Any], str]:
     return lambda row: "".join(parts(row, 0))
 
 
-_to_line = _line_encoder()
+to_line = _line_encoder()
+"""Returns a row as JSON, in one line."""
+quote = json.encoder.encode_basestring
+"""Returns a text as JSON."""
 
 
 def part_of(target: Path) -> Path:
@@ -128,9 +131,10 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def to_json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return rows as JSON, one a line."""
-    return "".join(_to_line(row) + "\n" for row in rows).encode()
+def to_json_lines(rows: Iterable[Mapping[str, Any] | str]) -> bytes:
+    """Return rows as JSON, one a line; a text is such a line already."""
+    lines = [row if isinstance(row, str) else to_line(row) for row in rows]
+    return "\n".join([*lines, ""]).encode()
 
 
 def read_json(path: Path) -> Any:
@@ -149,7 +153,7 @@ def read_json(path: Path) -> Any:
 def write_json_lines(target: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows as JSON, one a line and one at a time."""
     with replacing(target) as part, part.open("w", encoding="utf-8", newline="\n") as stream:
-        stream.writelines(_to_line(row) + "\n" for row in rows)
+        stream.writelines(to_line(row) + "\n" for row in rows)
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:

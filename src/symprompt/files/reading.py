@@ -433,7 +433,8 @@ def text_in(
         raise DataError(
             f"{path}, line {number}: {column!r} is empty; fill it in or remove the line."
         )
-    if not (_ODD_IN_LINE if one_line else _SURROGATE).search(value):
+    # Nothing odd is printable, and that is quick to see.
+    if value.isprintable() or not (_ODD_IN_LINE if one_line else _SURROGATE).search(value):
         return text
     if _SURROGATE.search(value):
         raise DataError(

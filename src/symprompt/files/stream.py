@@ -376,10 +376,11 @@ class Made:
     """What was made of a block: rows to write, and further rows that cannot be used; final.
 
     Attributes:
+        rows: by column, or as JSON, each one line without its end.
         tally: what is counted over all blocks, by name.
     """
 
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Mapping[str, Any]] | Sequence[str]
     bad: Sequence[Bad] = ()
     tally: Mapping[str, int] = field(default_factory=dict)
 
@@ -432,9 +433,10 @@ class Format:
     columns: Mapping[str, type]
     flatten: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]] | None = None
 
-    def lines(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    def lines(self, rows: Iterable[Mapping[str, Any] | str]) -> Iterator[dict[str, Any]]:
         """Yield the flat lines that rows are; what is no text or number is written as JSON."""
-        for row in rows:
+        for given in rows:
+            row = json.loads(given) if isinstance(given, str) else given
             for line in [row] if self.flatten is None else self.flatten(row):
                 yield {
                     name: json.dumps(value, ensure_ascii=False)
@@ -696,7 +698,12 @@ class _Writer:
                 f"{self._state_path} is damaged ({error}); delete it to start anew."
             ) from error
 
-    def add(self, rows: Sequence[Mapping[str, Any]], bad: Sequence[Bad], place: Place) -> None:
+    def add(
+        self,
+        rows: Sequence[Mapping[str, Any]] | Sequence[str],
+        bad: Sequence[Bad],
+        place: Place,
+    ) -> None:
         """Append what came of a block."""
         if self.kind == ".csv":
             content = _csv_lines(self.form.lines(rows))

@@ -126,7 +126,8 @@ class Vocabulary:
         for start in range(0, len(texts), _AT_ONCE):
             some, plain = list(texts[start : start + _AT_ONCE]), self._plain()
             if plain is not None:
-                read = plain.encode_batch(some, add_special_tokens=False)
+                # Offsets in the text, which take a tenth of the time, are not wanted.
+                read = plain.encode_batch_fast(some, add_special_tokens=False)
                 ids += [encoding.ids for encoding in read]
                 continue
             # Texts longer than the model takes are no news here: whoever asks cuts or counts them.
@@ -171,6 +172,8 @@ class Vocabulary:
 
     def encode_names(self, names: Sequence[str], after_space: Sequence[bool]) -> list[list[int]]:
         """Return each name's ids as it reads after a space, or at the start of a sentence."""
+        if not self.space:
+            return self._encode_once(names)
         pairs = zip(names, after_space, strict=True)
         return self._encode_once([self.space * spaced + name for name, spaced in pairs])
 
@@ -178,9 +181,9 @@ class Vocabulary:
         """Return each text's ids, not to be changed; what facts name again is read once."""
         if len(self._read) > _MOST_READ:
             self._read.clear()
-        new = list(dict.fromkeys(text for text in texts if text not in self._read))
+        new = list({*texts}.difference(self._read))
         self._read |= zip(new, self.encode(new), strict=True)
-        return [self._read[text] for text in texts]
+        return [*map(self._read.__getitem__, texts)]
 
     def encode_glued(self, text: str) -> list[int]:
         """Return the ids of a text that follows a word with no space between ("'s capital")."""

@@ -6,6 +6,7 @@ Runs on facts are asked, runs of tune predict. The guard is that of the page.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -89,7 +90,8 @@ def facts_engine(run: Run, model: str, device: str, tick: Tick) -> Engine:
             (number, question.model_dump()) for number, (question, _) in enumerate(rows)
         ]
         made = asker.start(Block(given, [], Place()))()
-        found = {row["line"]: {k: v for k, v in row.items() if k != "line"} for row in made.rows}
+        read = [json.loads(str(row)) for row in made.rows]
+        found = {row["line"]: {k: v for k, v in row.items() if k != "line"} for row in read}
         for number, why in made.bad:
             found[number] = {"error": why.removeprefix(f"{_GIVEN}, line {number}: ")}
         for number, (_, top) in enumerate(rows):

@@ -105,7 +105,9 @@ class Worker:
             "seconds": round(time.perf_counter() - begun, 2),
             "device": self.device,
         }
-        about |= {"peak_gib": _peak_gib(self.device), "host_gib": _host_gib()}
+        # The next shard needs the same memory.
+        release = not isinstance(config, ShardConfig)
+        about |= {"peak_gib": _peak_gib(self.device, release=release), "host_gib": _host_gib()}
         self.tell({"job": name, "kind": "done", "about": about})
 
     def answer(self, order: Mapping[str, str], *, patience: float = 0.0) -> bool:
@@ -204,14 +206,15 @@ def _weights(backbone: LanguageModel) -> dict[str, float]:
         return dict(zip(names, torch.stack(sums).tolist(), strict=True))
 
 
-def _peak_gib(device: str) -> float:
-    """Return the most GPU memory held since the last call, and let go of what is not in use."""
+def _peak_gib(device: str, *, release: bool) -> float:
+    """Return the most GPU memory held since the last call; ``release`` what is not in use."""
     if torch.device(device).type != "cuda":
         return 0.0
     peak = torch.cuda.max_memory_reserved(device) / _GIB
-    # What refers to itself is freed by nothing else, and may hold recorded graphs.
-    gc.collect()
-    torch.cuda.empty_cache()
+    if release:
+        # What refers to itself is freed by nothing else, and may hold recorded graphs.
+        gc.collect()
+        torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     return round(peak, 2)
 

@@ -504,6 +504,11 @@ class Askable:
         facts = self.problem.facts.relations[place].all()
         return {getattr(fact, kind) for fact in facts} if self.known else None
 
+    @cached_property
+    def most_answers(self) -> int:
+        """How many answers the relation with most of them may give; a GPU is waited for once."""
+        return int(self.problem.allowed.sum(1).max())
+
     def object_id(self, place: int, object: str) -> int:
         """Return the answer that an object is in a relation.
 
@@ -579,12 +584,11 @@ class Askable:
                     f"template and the model takes {backbone.max_length}; shorten the subject or "
                     "the template."
                 )
-        for row, own_ids in enumerate(read[0] if vocabulary.mask_id is not None else ()):
-            if vocabulary.mask_id in own_ids:
-                bad[row] = (
-                    f"the subject {subjects[row]!r} holds the model's mask; give a plain name."
-                )
-        kept = np.array([row for row in range(len(subjects)) if row not in bad], dtype=np.int64)
+        mask = vocabulary.mask_id
+        masked = [] if mask is None else [row for row, ids in enumerate(read[0]) if mask in ids]
+        for row in masked:
+            bad[row] = f"the subject {subjects[row]!r} holds the model's mask; give a plain name."
+        kept = np.delete(np.arange(len(subjects)), list(bad))
         if bad:
             read = [[ids[row] for row in kept.tolist()] for ids in read]
             subjects, places = [subjects[row] for row in kept.tolist()], places[kept]
@@ -696,7 +700,7 @@ def rank_objects(
         What waits for the answers, in the order of the sentences.
     """
     problem, method = question.problem, question.method
-    size = int(problem.allowed.sum(1).max())
+    size = question.most_answers
     asked = min(question.k, size) if question.weights else 0
     within = question.config.method.within
     width = min(max(asked, top), size)

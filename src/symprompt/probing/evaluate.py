@@ -50,7 +50,7 @@ from symprompt.probing.results import (
     to_records,
     write_predictions,
 )
-from symprompt.runs.environment import made_with
+from symprompt.runs.environment import made_with, send
 from symprompt.runs.folder import Folder, Manifest
 from symprompt.runs.statistics import summarise
 
@@ -187,9 +187,7 @@ def prior_scores(
         line = np.full(len(first), -1)
         line[asked] = np.arange(len(asked))
         own = np.flatnonzero(line[kind] >= 0)
-        here, there = (
-            torch.from_numpy(index).to(candidates.device) for index in (own, line[kind[own]])
-        )
+        here, there = (send(index, candidates.device) for index in (own, line[kind[own]]))
         found[here] = scores[there[:, None], candidates[here].clamp(min=0)]
     return found.masked_fill(candidates < 0, 0)
 

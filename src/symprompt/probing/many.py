@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from symprompt.errors import ConfigError, DataError
 from symprompt.facts import QUESTION_ROLES, compose, read_question
+from symprompt.files.atomic import quote, to_line
 from symprompt.files.progress import Tick, silent
 from symprompt.files.reading import read_columns
 from symprompt.files.stream import (
@@ -224,9 +226,8 @@ class Asker:
         asked_back = [self._ask_back(place, own, bad) for place, own in sorted(back.items())]
 
         def wait() -> Made:
-            found = {number: row for wait_one in waiting for number, row in wait_one()}
-            found |= {number: row for own in asked_back for number, row in own}
-            return Made([found[number] for number in sorted(found)], bad)
+            found = sorted(chain(*(wait_one() for wait_one in waiting), *asked_back))
+            return Made([row for _, row in found], bad)
 
         return wait
 
@@ -246,7 +247,7 @@ class Asker:
 
     def _ask(
         self, rows: Sequence[tuple[int, int, str]], bad: list[Bad]
-    ) -> Callable[[], Iterator[tuple[int, dict[str, Any]]]]:
+    ) -> Callable[[], Iterator[tuple[int, str]]]:
         """Begin to ask for the objects of subjects."""
         question, _ = self._askable(rows[0][1])
         places = np.array([0 if self._one_by_one else place for _, place, _ in rows])
@@ -256,22 +257,23 @@ class Asker:
         ]
         if not len(kept):
             return lambda: iter(())
-        ranked, names = rank_objects(question, sentences, self.top), list(self._names)
+        ranked, names = rank_objects(question, sentences, self.top), [*map(to_line, self._names)]
         asked = [rows[at] for at in kept.tolist()]
 
-        def wait() -> Iterator[tuple[int, dict[str, Any]]]:
-            answers = _plain_rows(ranked(), question.problem.text)
+        def wait() -> Iterator[tuple[int, str]]:
+            answers = _answers(ranked(), question.problem.text)
             for (number, place, name), own in zip(asked, answers, strict=True):
                 yield (
                     number,
-                    {"line": number, "relation": names[place], "subject": name, "answers": own},
+                    f'{{"line": {number}, "relation": {names[place]}, '
+                    f'"subject": {quote(name)}, "answers": [{own}]}}',
                 )
 
         return wait
 
     def _ask_back(
         self, place: int, asked: Mapping[str, list[int]], bad: list[Bad]
-    ) -> list[tuple[int, dict[str, Any]]]:
+    ) -> list[tuple[int, str]]:
         """Ask for the subjects of a relation's objects."""
         question, here = self._askable(place)
         known: dict[str, int] = {}
@@ -280,48 +282,38 @@ class Asker:
                 known[name] = question.object_id(here, name)
             except DataError as error:
                 bad += [(number, f"{self.path}, line {number}: {error}") for number in numbers]
-        found: list[tuple[int, dict[str, Any]]] = []
+        found: list[tuple[int, str]] = []
         names, relation = list(known), list(self._names)[place]
         for start in range(0, len(names), _OBJECTS_AT_ONCE):
             some = names[start : start + _OBJECTS_AT_ONCE]
             ranked = subjects_of(question, here, [known[name] for name in some], self.top)
             for name, answers in zip(some, ranked, strict=True):
-                own = [_plain(answer) for answer in answers]
-                found += [
-                    (
-                        number,
-                        {"line": number, "relation": relation, "object": name, "answers": own},
-                    )
-                    for number in asked[name]
-                ]
+                row = {"relation": relation, "object": name, "answers": [*map(_plain, answers)]}
+                found += [(number, to_line({"line": number, **row})) for number in asked[name]]
         return found
 
 
-def _plain_rows(ranked: Ranked, text: Callable[[int], str]) -> Iterator[list[dict[str, Any]]]:
-    """Yield each question's answers as plain values; what was not asked for is left out."""
+def _answers(ranked: Ranked, text: Callable[[int], str]) -> Iterator[str]:
+    """Yield each question's answers as JSON, by columns; what was not asked for is left out."""
     first, own = {"object_score": ranked.object_score}, dict(ranked.others)
     if SUBJECT in own:
         first["subject_score"] = own.pop(SUBJECT)
     found = first | own
     if ranked.plain:
         found["probability"] = np.exp(ranked.object_score.astype(np.float64))
-    columns = {name: _rounded(values) for name, values in found.items()}
-    for row, tokens in enumerate(ranked.tokens.tolist()):
-        yield [
-            {"text": text(token)}
-            | {
-                name: value
-                for name, values in columns.items()
-                if not math.isnan(value := values[row][at])
-            }
-            for at, token in enumerate(tokens)
-            if token >= 0
-        ]
-
-
-def _rounded(values: np.ndarray) -> list[list[float]]:
-    found: list[list[float]] = np.round(values.astype(np.float64), _DIGITS).tolist()
-    return found
+    tokens = ranked.tokens.reshape(-1).tolist()
+    texts = {token: quote(text(token)) for token in {*tokens} if token >= 0}
+    columns = [[f'{{"text": {texts[token]}' if token >= 0 else "" for token in tokens]]
+    for name, values in found.items():
+        rounded = np.round(values.astype(np.float64), _DIGITS).reshape(-1).tolist()
+        # All numbers in one go: "[0.5, -Infinity, NaN]".
+        written = json.dumps(rounded)[1:-1].split(", ")
+        columns.append(["" if own == "NaN" else f', "{name}": {own}' for own in written])
+    answers = [*map("".join, zip(*columns, strict=True))]
+    width = ranked.tokens.shape[1]
+    whole = [f"{own}}}" if own.startswith("{") else "" for own in answers]
+    for start in range(0, len(whole), width):
+        yield ", ".join(filter(None, whole[start : start + width]))
 
 
 def _plain(answer: Answer) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from symprompt.prompts import (
     make_names,
     read_names,
 )
+from symprompt.runs.environment import send
 
 _UNSEEN = 0.5
 """Added to every count, so that objects not seen in training have a frequency."""
@@ -93,7 +93,7 @@ class Sentences:
         Args:
             allowed: [relation, v] bool, the answers each relation may give.
         """
-        index = torch.from_numpy(rows).to(scores.device)
+        index = send(rows, scores.device)
         relation = self.object_prompt.relation[index]
         scores = scores.masked_fill(~allowed[relation], -torch.inf)
         if self.barred is None:
@@ -102,11 +102,10 @@ class Sentences:
         at = barred.clamp(min=0)
         return scores.scatter(1, at, scores.gather(1, at).masked_fill(barred >= 0, -torch.inf))
 
-    @cached_property
+    @property
     def relations(self) -> np.ndarray:
         """Each fact's relation, [n] on the CPU."""
-        found: np.ndarray = self.object_prompt.relation.cpu().numpy()
-        return found
+        return self.object_prompt.relations
 
 
 @dataclass(frozen=True)
