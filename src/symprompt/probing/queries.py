@@ -20,6 +20,7 @@ from symprompt.errors import SympromptError
 from symprompt.models import LanguageModel
 from symprompt.probing.results import Ranks
 from symprompt.prompts import Layout, NameTable, PackedQuestion, Question, packed_question
+from symprompt.runs.environment import send
 
 OBJECT_PART = "forth"
 """What the object prompt's vectors are stored under and their draws are seeded by."""
@@ -43,7 +44,7 @@ def object_logits(
 
     A causal model's are its output just before the blank (P-tuning, section 4.1).
     """
-    index = torch.from_numpy(rows).to(backbone.device)
+    index = send(rows, backbone.device)
     return _token_logits(backbone, layout, rows, index, layout.object_at[index], vectors)[0]
 
 
@@ -106,10 +107,8 @@ def _blank_logits(
     pass gives the likelihood of each of its tokens given the object and those before (teacher
     forcing); our extension of SPE, which is about masked models.
     """
-    index = torch.from_numpy(rows).to(backbone.device)
-    owner, offset = (
-        torch.from_numpy(x).to(backbone.device) for x in tokens_of(layout.subject_lengths[rows])
-    )
+    index = send(rows, backbone.device)
+    owner, offset = (send(x, backbone.device) for x in tokens_of(layout.subject_lengths[rows]))
     first, last = layout.subject_at[index], subject_end(layout)[index]
     width = layout.width(rows)
     # Packed rows are read at one position a sentence, so these are padded.
@@ -242,13 +241,13 @@ def subject_likelihoods(
             one sentence. A causal model masks none: each token follows from those before it.
         objects: [b] candidates that replace the true objects.
     """
-    index = torch.from_numpy(rows).to(backbone.device)
+    index = send(rows, backbone.device)
     if one_sentence(backbone, masking):
         logits, owner, offset = _blank_logits(backbone, layout, rows, vectors, objects)
         target = layout.ids[index[owner], layout.subject_at[index][owner] + offset]
     else:
         counts = layout.subject_lengths[rows]
-        owner, offset = (torch.from_numpy(x).to(backbone.device) for x in tokens_of(counts))
+        owner, offset = (send(x, backbone.device) for x in tokens_of(counts))
         each = index[owner]
         logits, target = _token_logits(
             backbone,
