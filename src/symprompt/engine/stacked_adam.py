@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, Protocol
 
 import torch
@@ -13,6 +13,9 @@ from symprompt.accel.compiling import SWITCHES, compile_function
 Numbers = Tensor
 """What an update takes of each relation, [5, relation]: how far the moments move, step size, bias
 correction, shrinking by decoupled weight decay."""
+
+TILE = 2**18
+"""Most numbers of a parameter that are updated at once on a CPU."""
 
 
 class AdamSettings(Protocol):
@@ -100,17 +103,21 @@ class StackedAdam:
         clip = self._clip_scale() if self.config.clip else None
         for name, value in self.parameters.items():
             if value.grad is not None:
-                self._update(
-                    value.view(len(value), -1),
-                    value.grad.reshape(len(value), -1),
-                    self.mean[name].view(len(value), -1),
-                    self.square[name].view(len(value), -1),
-                    numbers,
-                    self.epsilon,
-                    self.config.weight_decay,
-                    self.config.optimizer == "adamw",
-                    clip,
-                )
+                rows = [each.view(len(value), -1) for each in (self.mean[name], self.square[name])]
+                rows = [value.view(len(value), -1), value.grad.reshape(len(value), -1), *rows]
+                for some, columns in _tiles(rows[0]):
+                    mine, gradient, mean, square = (each[some, columns] for each in rows)
+                    self._update(
+                        mine,
+                        gradient,
+                        mean,
+                        square,
+                        numbers[:, some],
+                        self.epsilon,
+                        self.config.weight_decay,
+                        self.config.optimizer == "adamw",
+                        None if clip is None else clip[some],
+                    )
                 value.grad = None
 
     @property
@@ -153,6 +160,20 @@ class StackedAdam:
                 total += value.grad.double().square().flatten(1).sum(1)
         scale = (self.config.clip / (total.sqrt() + 1e-6)).clamp(max=1.0)
         return scale.to(next(iter(self.parameters.values())).dtype)[:, None]
+
+
+def _tiles(value: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Yield the parts of a parameter [relation, n] that are updated at once: all of it on a GPU.
+
+    A CPU's cache holds a part through all the operations of an update, which then read and write
+    memory once instead of once an operation.
+    """
+    count, width = value.shape
+    rows = max(1, TILE // width) if value.is_cpu else count
+    columns = min(TILE, width) if value.is_cpu else width
+    for row in range(0, count, rows):
+        for start in range(0, width, columns):
+            yield slice(row, row + rows), slice(start, start + columns)
 
 
 def adam_update(
