@@ -154,11 +154,15 @@ def test_progress_is_reported_to_the_end(run: Trained) -> None:
         k=2,
         max_tokens=40,
         tick=lambda *told: ticks.append(told),
-        stage="test",
+        stage="asking test",
     )
-    done = [told[1] for told in ticks]
-    assert done == sorted(done)
-    assert ticks[-1][:3] == ("test", 10, 10)
+    stages = ("asking test", "asking back test")
+    assert tuple(dict.fromkeys(told[0] for told in ticks)) == stages
+    for stage in stages:
+        done = [told[1] for told in ticks if told[0] == stage]
+        assert len(done) > 1
+        assert done == sorted(done)
+        assert done[-1] == 10
 
 
 @pytest.mark.parametrize("select", ["mrr", "p@1", "loss"])

@@ -155,9 +155,10 @@ def test_progress_tells_of_training_and_both_splits_to_the_end(make: Make, tmp_p
     )
     assert run.folder.manifest.acceleration.startswith("plain: rows are packed on CUDA alone")
     last = {stage: (done, total) for stage, done, total in ticks}
-    assert list(last) == ["acceleration", "training", "asking dev", "asking test"]
+    asked = ["asking dev", "asking back dev", "asking test", "asking back test"]
+    assert list(last) == ["acceleration", "training", *asked]
     # Three epochs of twelve facts in two steps, and eight facts in each split.
-    assert list(last.values())[1:] == [(36, 36), (8, 8), (8, 8)]
+    assert list(last.values())[1:] == [(36, 36), *[(8, 8)] * 4]
     # Steps take unequal time, so facts are counted: the second step of an epoch has fewer.
     assert [done for stage, done, _ in ticks if stage == "training"][:4] == [0, 8, 12, 20]
 
@@ -314,7 +315,8 @@ def test_a_run_killed_while_it_was_evaluated_is_not_trained_again(
     stages: set[str] = set()
     config = make(folder, method=METHOD, learning=TRAINING, checkpoint_seconds=0.0)
     symprompt.train(config, resume=True, tick=lambda stage, *_: stages.add(stage))
-    assert stages == {"acceleration", "asking dev", "asking test"}
+    asked = {"asking dev", "asking back dev", "asking test", "asking back test"}
+    assert stages == {"acceleration", *asked}
     assert_same_results(folder, unbroken)
 
 

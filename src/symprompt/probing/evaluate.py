@@ -88,15 +88,24 @@ def predict(
         Predictions in the order of the facts.
     """
     parts: list[Predictions] = []
-    passes = query_passes(method, sentences, k if method.has_subject_prompt else 0, max_tokens)
+    passes = query_passes(method, sentences, 0, max_tokens)
     done = 0
     for rows in passes:
-        found = _predict_rows(method, sentences, rows, vectors, allowed, k).near(within)
-        parts.append(_score_rows(method, sentences, rows, vectors, found, max_tokens))
+        parts.append(_predict_rows(method, sentences, rows, vectors, allowed, k).near(within))
         done += len(rows)
         tick(stage, done, len(sentences), "")
     found = Predictions.concatenate(parts).take(np.argsort(np.concatenate(passes), kind="stable"))
-    return _score_shared(method, sentences, vectors, found, max_tokens)
+    if not method.has_subject_prompt:
+        return found
+    return add_subject_scores(
+        method,
+        sentences,
+        vectors,
+        found,
+        max_tokens=max_tokens,
+        tick=tick,
+        stage=stage.replace("asking", "asking back"),
+    )
 
 
 def predict_splits(
@@ -211,62 +220,25 @@ def add_subject_scores(
     """
     # Of the terms only the prior is of whoever found the candidates.
     prior = {name: own for name, own in found.terms.items() if name == PRIOR}
-    found, parts, done = replace(found, terms=prior), list[Predictions](), 0
-    passes = query_passes(method, sentences, found.candidates.shape[1], max_tokens)
-    for rows in passes:
-        own = found.take(rows)
-        parts.append(_score_rows(method, sentences, rows, vectors, own, max_tokens))
-        done += len(rows)
-        tick(stage, done, len(sentences), "")
-    order = np.argsort(np.concatenate(passes), kind="stable")
-    found = Predictions.concatenate(parts).take(order)
-    return _score_shared(method, sentences, vectors, found, max_tokens)
-
-
-def _score_shared(
-    method: Method,
-    sentences: Sentences,
-    vectors: Vectors,
-    found: Predictions,
-    max_tokens: int,
-) -> Predictions:
-    """Return predictions with the subject scores that facts share sentences for, many at once."""
+    found, facts, done = replace(found, terms=prior), len(sentences), 0
+    # Passes hold what is asked back, however many candidates are left of K.
+    counts = (found.candidates >= 0).sum(1)
     prompts = (False, True) if method.has_second else (False,)
-    if not any(method.shares_sentences(second=second) for second in prompts):
-        return found
-    parts = []
-    for start in range(0, len(found), _SHARING_AT_ONCE):
-        rows = np.arange(start, min(start + _SHARING_AT_ONCE, len(found)))
-        own = found.take(rows)
-        parts.append(_score_rows(method, sentences, rows, vectors, own, max_tokens, shared=True))
-    return Predictions.concatenate(parts)
-
-
-def _score_rows(
-    method: Method,
-    sentences: Sentences,
-    rows: np.ndarray,
-    vectors: Vectors,
-    found: Predictions,
-    max_tokens: int,
-    *,
-    shared: bool = False,
-) -> Predictions:
-    """Return rows' predictions with their candidates' subject scores, if the method has such.
-
-    Args:
-        shared: whether by the prompts for which facts share sentences, or by the others.
-    """
-    if not method.has_subject_prompt:
-        return found
-    candidates = torch.from_numpy(found.candidates).to(method.backbone.device)
-    for second in (False, True) if method.has_second else (False,):
-        if method.shares_sentences(second=second) != shared:
-            continue
-        scores = method.subject_scores(
-            sentences, rows, candidates, vectors, max_tokens=max_tokens, second=second
-        )
-        own = scores.float().cpu().numpy()
+    for second in prompts:
+        if method.shares_sentences(second=second):
+            passes = np.array_split(np.arange(facts), 1 + facts // _SHARING_AT_ONCE)
+        else:
+            passes = query_passes(method, sentences, counts, max_tokens)
+        parts = []
+        for rows in passes:
+            candidates = torch.from_numpy(found.candidates[rows]).to(method.backbone.device)
+            scores = method.subject_scores(
+                sentences, rows, candidates, vectors, max_tokens=max_tokens, second=second
+            )
+            parts.append(scores.float())
+            done += len(rows)
+            tick(stage, done, facts * len(prompts), "")
+        own = torch.cat(parts).cpu().numpy()[np.argsort(np.concatenate(passes), kind="stable")]
         if second:
             found = replace(found, terms={**found.terms, SECOND: own})
         else:
@@ -274,15 +246,21 @@ def _score_rows(
     return found
 
 
-def query_passes(method: Method, sentences: Sentences, k: int, max_tokens: int) -> list[np.ndarray]:
-    """Return the row sets in which a split is queried, with k subject scores of each fact."""
-    # Subject scores read k sentences for every subject token, or k for a causal model; passes are
-    # kept to what these can hold.
+def query_passes(
+    method: Method, sentences: Sentences, candidates: int | np.ndarray, max_tokens: int
+) -> list[np.ndarray]:
+    """Return the row sets in which a split is queried.
+
+    Args:
+        candidates: how many of each fact are asked back, 0 for none.
+    """
+    # Subject scores read a sentence for every candidate and subject token, or one for a causal
+    # model; passes are kept to what these can hold.
     lengths = sentences.subject_prompt.subject_lengths
     tokens = np.ones_like(lengths) if method.backbone.causal else lengths
     if method.shares_sentences() and not method.has_second:
-        k = 0
-    return _passes(sentences, 1 + k * tokens, max_tokens)
+        candidates = 0
+    return _passes(sentences, 1 + candidates * tokens, max_tokens)
 
 
 def _predict_rows(
