@@ -38,7 +38,7 @@ from symprompt.cluster.machine import Jobs
 from symprompt.files.stream import BLOCK
 from symprompt.papers.shards import AskShard, ShardedFile
 from symprompt.probing.ask import Askable, Sentences
-from symprompt.probing.evaluate import query_passes
+from symprompt.probing.evaluate import ask_back, query_passes
 from symprompt.probing.results import load_card, load_facts
 
 
@@ -142,16 +142,18 @@ def _passes(question: Askable, blocks: list[Sentences]) -> float:
     """Return how long the passes alone take."""
     method, problem = question.method, question.problem
     back = question.k if question.weights and method.has_subject_prompt else 0
+    tokens, vectors = problem.max_tokens, question.vectors
     wait(problem.backbone.device)
     begun = time.perf_counter()
     for sentences in blocks:
-        for rows in query_passes(method, sentences, back, problem.max_tokens):
-            scores = method.scores(sentences, rows, question.vectors)
-            if back:
-                candidates = scores[:, :back].argsort(1)
-                method.subject_scores(
-                    sentences, rows, candidates, question.vectors, max_tokens=problem.max_tokens
-                )
+        found = []
+        passes = query_passes(method, sentences, 0, tokens)
+        for rows in passes:
+            found.append(method.scores(sentences, rows, vectors)[:, : max(back, 1)].argsort(1))
+        if back:
+            order = np.argsort(np.concatenate(passes), kind="stable")
+            candidates = torch.cat(found)[torch.from_numpy(order).to(found[0].device)]
+            ask_back(method, sentences, candidates, vectors, max_tokens=tokens)
     wait(problem.backbone.device)
     return time.perf_counter() - begun
 

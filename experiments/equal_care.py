@@ -104,7 +104,7 @@ def compare(
     return search, best, [Folder(job.config.out) for job in make_sweep_plan(last)[0].jobs]
 
 
-def _named(done: Sweep, own: dict[str, str]) -> list[Record]:
+def _named(done: Sweep, own: dict[str, Any]) -> list[Record]:
     return [
         Record(
             metric=one.metric,

@@ -27,7 +27,7 @@ from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
 from symprompt.probing.answer_tables import question_table
 from symprompt.probing.config import FactsConfig, MethodConfig, RunConfig, model_dtype
-from symprompt.probing.evaluate import prior_scores, query_passes
+from symprompt.probing.evaluate import ask_back, prior_scores, query_passes
 from symprompt.probing.methods.base import Method, Vectors, method_class
 from symprompt.probing.problem import (
     Problem,
@@ -705,60 +705,61 @@ def rank_objects(
     within = question.config.method.within
     width = min(max(asked, top), size)
     parts: list[dict[str, Tensor]] = []
-    order: list[np.ndarray] = []
+    passes = query_passes(method, sentences, 0, problem.max_tokens)
     done = 0
-    back = asked if method.has_subject_prompt else 0
-    for rows in query_passes(method, sentences, back, problem.max_tokens):
+    for rows in passes:
         scores = method.scores(sentences, rows, question.vectors)
         scores = sentences.permitted(scores, rows, problem.allowed)
         object_score, tokens, sound = top_k_later(scores, width)
-        first = tokens[:, :asked]
-        if within:
-            near = object_score[:, :asked] >= object_score[:, :1] - within
-            first = first.masked_fill(~near, -1)
-        found = {_TOKENS: tokens, _SCORE: object_score, _SOUND: sound.expand(len(rows))}
-        relation = sentences.object_prompt.relation
-        for name, own in question.terms.items():
-            index = send(torch.from_numpy(rows), own.device)
-            found[name] = own[relation[index][:, None], first.clamp(min=0)]
-        if COPY in question.weights:
-            copy = send(torch.from_numpy(sentences.copy[rows, None]), first.device)
-            found[COPY] = (first == copy).float()
-        if PRIOR in question.weights:
-            found[PRIOR] = prior_scores(
-                method, sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
-            )
-        if back:
-            found[SUBJECT] = method.subject_scores(
-                sentences, rows, first, question.vectors, max_tokens=problem.max_tokens
-            ).float()
-        if back and SECOND in question.weights:
-            found[SECOND] = method.subject_scores(
-                sentences, rows, first, question.vectors, max_tokens=problem.max_tokens, second=True
-            ).float()
-        if asked:
-            # Those that are not re-ranked have no such scores.
-            found |= {
-                name: own.masked_fill(first < 0, torch.nan)
-                for name, own in found.items()
-                if name in question.weights
-            }
-        parts.append(found)
-        order.append(rows)
+        parts.append({_TOKENS: tokens, _SCORE: object_score, _SOUND: sound.expand(len(rows))})
         done += len(rows)
         tick("asking", done, len(sentences), "")
-    whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    places = np.argsort(np.concatenate(passes), kind="stable")
+    device = parts[0][_TOKENS].device
+    index = send(places, device)
+    whole = {name: torch.cat([part[name] for part in parts])[index] for name in parts[0]}
+    if asked:
+        first, scores = whole[_TOKENS][:, :asked], whole[_SCORE][:, :asked]
+        if within:
+            first = first.masked_fill(scores < scores[:, :1] - within, -1)
+        terms: dict[str, Tensor] = {}
+        relation = sentences.object_prompt.relation
+        for name, own in question.terms.items():
+            terms[name] = own[relation[:, None], first.clamp(min=0)]
+        if COPY in question.weights:
+            terms[COPY] = (first == send(sentences.copy[:, None], device)).float()
+        if PRIOR in question.weights:
+            terms[PRIOR] = prior_scores(
+                method,
+                sentences,
+                np.arange(len(sentences)),
+                first,
+                question.vectors,
+                max_tokens=problem.max_tokens,
+            )
+        for name, second in ((SUBJECT, False), (SECOND, True)):
+            if method.has_subject_prompt and (not second or SECOND in question.weights):
+                terms[name] = ask_back(
+                    method,
+                    sentences,
+                    first,
+                    question.vectors,
+                    max_tokens=problem.max_tokens,
+                    second=second,
+                    tick=tick,
+                )
+        # Those that are not re-ranked have no such scores.
+        whole |= {name: own.masked_fill(first < 0, torch.nan) for name, own in terms.items()}
     here = {name: own.to("cpu", non_blocking=True) for name, own in whole.items()}
     ready = None
     if problem.backbone.device.type == "cuda":
         ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
         ready.record(torch.cuda.current_stream(problem.backbone.device))
-    places = np.argsort(np.concatenate(order), kind="stable")
 
     def wait() -> Ranked:
         if ready is not None:
             ready.synchronize()
-        arrays = {name: own.numpy()[places] for name, own in here.items()}
+        arrays = {name: own.numpy() for name, own in here.items()}
         if not arrays.pop(_SOUND).all():
             raise SympromptError("scores holds NaN, which has no rank; check the model's output.")
         return _order(question, sentences.relations, arrays, asked, top)

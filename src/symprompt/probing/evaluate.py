@@ -56,6 +56,7 @@ from symprompt.runs.statistics import summarise
 
 _FACTS_AT_ONCE = 2048
 _SHARING_AT_ONCE = 1 << 15
+_PASSES_AT_ONCE = 16
 WEIGHTS: tuple[float, ...] = (
     *(round(0.05 * step, 2) for step in range(20)),
     *(round(1 + 0.1 * step, 1) for step in range(11)),
@@ -220,47 +221,78 @@ def add_subject_scores(
     """
     # Of the terms only the prior is of whoever found the candidates.
     prior = {name: own for name, own in found.terms.items() if name == PRIOR}
-    found, facts, done = replace(found, terms=prior), len(sentences), 0
-    # Passes hold what is asked back, however many candidates are left of K.
-    counts = (found.candidates >= 0).sum(1)
-    prompts = (False, True) if method.has_second else (False,)
-    for second in prompts:
-        if method.shares_sentences(second=second):
-            passes = np.array_split(np.arange(facts), 1 + facts // _SHARING_AT_ONCE)
-        else:
-            passes = query_passes(method, sentences, counts, max_tokens)
-        parts = []
-        for rows in passes:
-            candidates = torch.from_numpy(found.candidates[rows]).to(method.backbone.device)
-            scores = method.subject_scores(
-                sentences, rows, candidates, vectors, max_tokens=max_tokens, second=second
-            )
-            parts.append(scores.float())
-            done += len(rows)
-            tick(stage, done, facts * len(prompts), "")
-        own = torch.cat(parts).cpu().numpy()[np.argsort(np.concatenate(passes), kind="stable")]
+    found = replace(found, terms=prior)
+    candidates = torch.from_numpy(found.candidates).to(method.backbone.device)
+    for second in (False, True) if method.has_second else (False,):
+        own = ask_back(
+            method,
+            sentences,
+            candidates,
+            vectors,
+            max_tokens=max_tokens,
+            second=second,
+            tick=tick,
+            stage=f"{stage}, second prompt" if second else stage,
+        )
+        scores = own.cpu().numpy()
         if second:
-            found = replace(found, terms={**found.terms, SECOND: own})
+            found = replace(found, terms={**found.terms, SECOND: scores})
         else:
-            found = replace(found, subject_score=own)
+            found = replace(found, subject_score=scores)
+    return found
+
+
+@torch.no_grad()
+def ask_back(
+    method: Method,
+    sentences: Sentences,
+    candidates: Tensor,
+    vectors: Vectors,
+    *,
+    max_tokens: int,
+    second: bool = False,
+    tick: Tick = silent,
+    stage: str = "asking back",
+) -> Tensor:
+    """Return how likely each fact's subject is given its candidates, [n, k] float32.
+
+    Args:
+        candidates: [n, k] tokens, or ids of names; -1 is none and is not asked.
+        second: by the second subject prompt.
+    """
+    facts, k = candidates.shape
+    if method.shares_sentences(second=second):
+        passes = np.array_split(np.arange(facts), 1 + facts // _SHARING_AT_ONCE)
+    else:
+        # A GPU gets many full passes at once, so that it need not wait for the next.
+        at_once = _PASSES_AT_ONCE if candidates.is_cuda else 1
+        passes = query_passes(method, sentences, k, max_tokens * at_once, most=0)
+    found = torch.zeros(facts, k, dtype=torch.float32, device=candidates.device)
+    done = 0
+    for rows in passes:
+        index = send(rows, candidates.device)
+        found[index] = method.subject_scores(
+            sentences, rows, candidates[index], vectors, max_tokens=max_tokens, second=second
+        ).float()
+        done += len(rows)
+        tick(stage, done, facts, "")
     return found
 
 
 def query_passes(
-    method: Method, sentences: Sentences, candidates: int | np.ndarray, max_tokens: int
+    method: Method, sentences: Sentences, k: int, max_tokens: int, most: int = _FACTS_AT_ONCE
 ) -> list[np.ndarray]:
-    """Return the row sets in which a split is queried.
+    """Return the row sets in which facts are queried, with k subject scores of each.
 
     Args:
-        candidates: how many of each fact are asked back, 0 for none.
+        k: 0 where objects alone are asked for.
+        most: most facts of a set, whose object scores fill memory; 0 sets no bound.
     """
-    # Subject scores read a sentence for every candidate and subject token, or one for a causal
-    # model; passes are kept to what these can hold.
+    # Subject scores read k sentences for every subject token, or k for a causal model; passes are
+    # kept to what these can hold.
     lengths = sentences.subject_prompt.subject_lengths
     tokens = np.ones_like(lengths) if method.backbone.causal else lengths
-    if method.shares_sentences() and not method.has_second:
-        candidates = 0
-    return _passes(sentences, 1 + candidates * tokens, max_tokens)
+    return _passes(sentences, 1 + k * tokens, max_tokens, most)
 
 
 def _predict_rows(
@@ -328,18 +360,21 @@ def dev_scores(method: Method, problem: Problem, select: str) -> dict[str, np.nd
     return {part: (total / count).cpu().numpy() for part, total in totals.items()}
 
 
-def _passes(sentences: Sentences, counts: np.ndarray, max_tokens: int) -> list[np.ndarray]:
+def _passes(
+    sentences: Sentences, counts: np.ndarray, max_tokens: int, most: int = _FACTS_AT_ONCE
+) -> list[np.ndarray]:
     """Return row sets, short sentences first, small enough for one forward pass each.
 
     Args:
         counts: how many sentences each fact is asked by.
+        most: most facts of a set; 0 sets no bound.
     """
     found = make_batches(
         sentences.object_prompt.lengths,
         max_tokens,
         sequences=counts,
         apart=APART,
-        most=_FACTS_AT_ONCE,
+        most=most,
     )
     return [batch.rows for batch in found]
 
