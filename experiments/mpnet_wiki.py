@@ -4,7 +4,7 @@
     python experiments/mpnet_wiki.py changes PARENT MODEL OUT  what training changed, in small files
     python experiments/mpnet_wiki.py join PARENT OUT MODEL     the model again from these two
 
-Four of twelve layers and a head are trained, so a quarter of the weights says all that is new. A
+Five of twelve layers and a head are trained, so a third of the weights says all that is new. A
 tensor is left out of the changes if it is the parent's, rounded to what the model is stored as.
 """
 
