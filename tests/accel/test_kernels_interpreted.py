@@ -58,17 +58,25 @@ def make_packing(longest: int) -> tuple[packing.Packing, int]:
 # Windows of 128 tokens and of 64. A program has one head, or two where a chip has the room.
 @pytest.mark.parametrize("longest", [70, 30])
 @pytest.mark.parametrize(
-    ("heads", "size", "room"), [(2, 16, 0), (5, 24, 1 << 20), (4, 24, 1 << 20)]
+    ("heads", "size", "room", "by_distance"),
+    [(2, 16, 0, True), (5, 24, 1 << 20, False), (4, 24, 1 << 20, True)],
 )
 def test_attention_of_packed_rows(
-    draw: Draw, longest: int, heads: int, size: int, room: int, monkeypatch: pytest.MonkeyPatch
+    draw: Draw,
+    longest: int,
+    heads: int,
+    size: int,
+    room: int,
+    by_distance: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(attention_kernels, "room_on", lambda _: room)
     where, total = make_packing(longest)
     width, scale = heads * size, size**-0.5
     # The products of a layer joined.
     joined = draw(total + 5, 3 * width).requires_grad_()
-    options = (where.within, heads, where.window, scale)
+    bias = draw(heads, 2 * packing.LONGEST - 1) if by_distance else torch.zeros(0)
+    options = (where.within, bias, heads, where.window, scale)
     wanted = packing.attend_row(joined, *options)
     near(inner(attention_kernels.attend_row)(joined.detach(), *options)[:total], wanted[:total])
     weight = draw(total + 5, width)

@@ -18,12 +18,21 @@ from transformers import (
     XmodConfig,
 )
 
-from symprompt.accel.packing import Packing, attend_asked, attend_row, packed_attention
+from symprompt.accel.packing import (
+    LONGEST,
+    Packing,
+    attend_asked,
+    attend_row,
+    packed_attention,
+)
 from symprompt.accel.rows import RowLayers
+from symprompt.errors import ModelError
 from symprompt.models import Inputs, LanguageModel, pack
 from tiny.models import CAUSAL_FAMILIES, FAMILIES
 
 LIKE_BERT = ["bert", "roberta", "xlm-roberta", "electra"]
+"""Families whose own layers read packed rows too."""
+FOUND = [*LIKE_BERT, "mpnet"]
 """Families that must be found; the others are refused."""
 SIZES: dict[str, Any] = {
     "vocab_size": 40,
@@ -65,7 +74,7 @@ def test_layers_of_berts_kind_are_found_and_no_others(
     name: str, load_family: Callable[..., LanguageModel]
 ) -> None:
     found = load_family(name).find_row_layers()
-    assert (found is not None) == (name in LIKE_BERT)
+    assert (found is not None) == (name in FOUND)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +144,39 @@ def test_answers_and_gradients_are_the_models_own(
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
 
 
+def test_scores_by_distance_are_those_of_each_sentence_alone(
+    with_rows: Callable[[str], LanguageModel],
+) -> None:
+    backbone = with_rows("mpnet")
+    table = backbone.model.base_model.encoder.relative_attention_bias.weight
+    before = table.detach().clone()
+    # Large enough to matter; then what was joined before is no longer the model's.
+    with torch.no_grad():
+        table.copy_(torch.linspace(-3, 3, table.numel(), dtype=table.dtype).view_as(table))
+    embeddings, packing, at = make_row(backbone)
+    inputs = Inputs(embeddings, None, packing=packing)
+    with pytest.raises(ModelError, match="joined products alone, and its weights have changed"):
+        backbone.logits_at(inputs, at)
+    backbone.__dict__["row_layers"] = backbone.find_row_layers()
+    assert backbone.can_pack()
+    try:
+        leaf = embeddings.clone().requires_grad_()
+        found = backbone.logits_at(Inputs(leaf, None, packing=packing), at)
+        weight = torch.linspace(-1, 1, found[0].numel(), dtype=found.dtype)
+        for row, (begin, end) in {0: (0, 4), 1: (4, 5), 2: (5, 11), 4: (11, 14)}.items():
+            alone = embeddings[:, begin:end].clone().requires_grad_()
+            wanted = backbone.logits_at(Inputs(alone, None), at[row : row + 1] - begin)
+            torch.testing.assert_close(found[row], wanted[0], rtol=0, atol=1e-9)
+            (one,) = torch.autograd.grad(found[row] @ weight, [leaf], retain_graph=True)
+            (other,) = torch.autograd.grad(wanted[0] @ weight, [alone])
+            torch.testing.assert_close(one[:, begin:end], other, rtol=0, atol=1e-9)
+            assert not one[:, :begin].any()
+            assert not one[:, end:].any()
+    finally:
+        with torch.no_grad():
+            table.copy_(before)
+
+
 @pytest.mark.parametrize(
     "name", ["encoder.layer.0.attention.self.query.weight", "embeddings.LayerNorm.weight"]
 )
@@ -177,8 +219,9 @@ def test_the_models_own_forward_is_put_back_after_an_error(
 @pytest.mark.parametrize(("heads", "size"), [(8, 64), (9, 64), (4, 24), (6, 32), (5, 16)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("longest", [70, 40, 30])
+@pytest.mark.parametrize("by_distance", [False, True])
 def test_the_row_kernels_are_what_plain_tensors_give(
-    heads: int, size: int, dtype: torch.dtype, longest: int
+    heads: int, size: int, dtype: torch.dtype, longest: int, by_distance: bool
 ) -> None:
     lengths = torch.tensor([17, 1, min(40, longest), 0, longest, 9])
     total, tokens, width = int(lengths.sum()), int(lengths.sum()) + 5, heads * size
@@ -188,10 +231,14 @@ def test_the_row_kernels_are_what_plain_tensors_give(
     joined = torch.randn(tokens, 3 * width, generator=generator).to(dtype)
     query = torch.randn(heads, len(lengths), width, generator=generator).to(dtype)
     states = torch.randn(tokens, width, generator=generator).to(dtype)
+    bias = torch.zeros(0)
+    if by_distance:
+        bias = torch.randn(heads, 2 * LONGEST - 1, generator=generator)
 
     def row(joined: Tensor) -> Tensor:
         within = packing.within.to(joined.device)
-        return attend_row(joined, within, heads, packing.window, size**-0.5)[:total]
+        own = bias.to(joined.device, torch.promote_types(joined.dtype, torch.float32))
+        return attend_row(joined, within, own, heads, packing.window, size**-0.5)[:total]
 
     def asked(query: Tensor, states: Tensor) -> Tensor:
         starts = packing.starts.to(states.device)

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from symprompt.accel.packing import kept_bytes, padded_size, room_on
+from symprompt.accel.packing import LONGEST, kept_bytes, padded_size, room_on
 
 
 @triton.jit
@@ -45,9 +45,14 @@ def _store(states, numbers, first, rows, inside, columns, head, step, size: tl.c
 
 
 @triton.jit
-def _scores(query, key, same, scale):
+def _scores(query, key, same, scale, bias, head, rows, REACH: tl.constexpr):
     # In powers of two, which the chip computes.
-    return tl.where(same, tl.dot(query, tl.trans(key)) * (scale * 1.4426950408889634), -1e30)
+    found = tl.dot(query, tl.trans(key)) * (scale * 1.4426950408889634)
+    if REACH > 0:
+        # Within a sentence tokens are as far apart as in the window.
+        far = head * (2 * REACH - 1) + REACH - 1 + rows[None, :] - rows[:, None]
+        found += tl.load(bias + far) * 1.4426950408889634
+    return tl.where(same, found, -1e30)
 
 
 @triton.jit
@@ -68,9 +73,10 @@ def _window(within, tokens, heads, BLOCK: tl.constexpr, HEADS: tl.constexpr):
 
 @triton.jit
 def _forth(
-    query, key, value, out, within, tokens, scale, heads,
+    query, key, value, out, within, bias, tokens, scale, heads,
     query_token, query_head, key_token, key_head, value_token, value_head,
     size: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, HEADS: tl.constexpr,
+    REACH: tl.constexpr,
 ):  # fmt: skip
     own, first, count, inside, same = _window(within, tokens, heads, BLOCK, HEADS)
     rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
@@ -79,7 +85,7 @@ def _forth(
             q = _load(query, first, rows, inside, columns, head, query_token, query_head, size)
             k = _load(key, first, rows, inside, columns, head, key_token, key_head, size)
             v = _load(value, first, rows, inside, columns, head, value_token, value_head, size)
-            scores = _scores(q, k, same, scale)
+            scores = _scores(q, k, same, scale, bias, head, rows, REACH)
             raised = tl.exp2(scores - tl.max(scores, 1)[:, None])
             found = tl.dot(raised.to(v.dtype), v) / tl.sum(raised, 1)[:, None]
             _store(out, found, first, rows, inside, columns, head, heads * size, size)
@@ -88,9 +94,10 @@ def _forth(
 @triton.jit
 def _back(
     query, key, value, out_gradient, query_gradient, key_gradient, value_gradient,
-    within, tokens, scale, heads, step,
+    within, bias, tokens, scale, heads, step,
     query_token, query_head, key_token, key_head, value_token, value_head,
     size: tl.constexpr, BLOCK: tl.constexpr, SIZE: tl.constexpr, HEADS: tl.constexpr,
+    REACH: tl.constexpr,
 ):  # fmt: skip
     own, first, count, inside, same = _window(within, tokens, heads, BLOCK, HEADS)
     rows, columns = tl.arange(0, BLOCK), tl.arange(0, SIZE)
@@ -102,7 +109,7 @@ def _back(
             gradient = _load(
                 out_gradient, first, rows, inside, columns, head, heads * size, size, size
             ).to(v.dtype)
-            scores = _scores(q, k, same, scale)
+            scores = _scores(q, k, same, scale, bias, head, rows, REACH)
             raised = tl.exp2(scores - tl.max(scores, 1)[:, None])
             weights = raised / tl.sum(raised, 1)[:, None]
             to_value = tl.dot(tl.trans(weights.to(v.dtype)), gradient)
@@ -116,7 +123,7 @@ def _back(
             _store(key_gradient, to_key, first, rows, inside, columns, head, step, size)
 
 
-def _options(query: Tensor, window: int) -> dict[str, Any]:
+def _options(query: Tensor, window: int, bias: Tensor | None) -> dict[str, Any]:
     """Return how the programs for queries [1, heads, n, size] are made.
 
     One of two heads loads the second while it computes the first, where the chip has the room.
@@ -128,20 +135,27 @@ def _options(query: Tensor, window: int) -> dict[str, Any]:
         "BLOCK": window,
         "SIZE": padded_size(size),
         "HEADS": 1 + ahead,
+        "REACH": 0 if bias is None or not bias.numel() else LONGEST,
         "num_warps": window // 16,
         "num_stages": 1 + ahead,
     }
 
 
 def launch_forth(
-    states: tuple[Tensor, Tensor, Tensor], out: Tensor, within: Tensor, window: int, scale: float
+    states: tuple[Tensor, Tensor, Tensor],
+    out: Tensor,
+    within: Tensor,
+    window: int,
+    scale: float,
+    bias: Tensor | None = None,
 ) -> None:
     """Write attention of queries, keys and values [1, heads, n, size] into [n, heads x size]."""
     _, heads, tokens, _ = states[0].shape
-    options = _options(states[0], window)
+    options = _options(states[0], window, bias)
     _forth[((len(within) - tokens - 1) * heads // options["HEADS"],)](
-        *states, out, within, tokens, scale, heads, *_steps(states), **options
-    )
+        *states, out, within, bias if options["REACH"] else within, tokens, scale, heads,
+        *_steps(states), **options,
+    )  # fmt: skip
 
 
 def launch_back(
@@ -151,13 +165,14 @@ def launch_back(
     within: Tensor,
     window: int,
     scale: float,
+    bias: Tensor | None = None,
 ) -> None:
     """Write the gradients of queries, keys and values, whose tokens are one step apart."""
     _, heads, tokens, _ = states[0].shape
-    options = _options(states[0], window)
+    options = _options(states[0], window, bias)
     _back[((len(within) - tokens - 1) * heads // options["HEADS"],)](
-        *states, gradient.contiguous(), *found, within, tokens, scale, heads,
-        found[0].stride(2), *_steps(states), **options,
+        *states, gradient.contiguous(), *found, within, bias if options["REACH"] else within,
+        tokens, scale, heads, found[0].stride(2), *_steps(states), **options,
     )  # fmt: skip
 
 
@@ -237,45 +252,54 @@ def _split(joined: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @torch.library.custom_op("symprompt::attend_row", mutates_args=(), device_types="cuda")
-def attend_row(joined: Tensor, within: Tensor, heads: int, window: int, scale: float) -> Tensor:
-    """Return attention within each sentence, [n, h].
+def attend_row(
+    joined: Tensor, within: Tensor, bias: Tensor, heads: int, window: int, scale: float
+) -> Tensor:
+    """Return attention within each sentence, [n, h]; see ``packing.attend_row``.
 
     Args:
         joined: [n, 3h] queries, keys, values.
         within, window: of the ``Packing``.
+        bias: by distance; it has no gradient.
     """
     out = joined.new_empty(joined.shape[0], joined.shape[1] // 3)
-    launch_forth(_split(joined, heads), out, within, window, scale)
+    launch_forth(_split(joined, heads), out, within, window, scale, bias)
     return out
 
 
 @attend_row.register_fake
-def _(joined, within, heads, window, scale):
+def _(joined, within, bias, heads, window, scale):
     return joined.new_empty(joined.shape[0], joined.shape[1] // 3)
 
 
 @torch.library.custom_op("symprompt::attend_row_back", mutates_args=(), device_types="cuda")
 def attend_row_back(
-    gradient: Tensor, joined: Tensor, within: Tensor, heads: int, window: int, scale: float
+    gradient: Tensor,
+    joined: Tensor,
+    within: Tensor,
+    bias: Tensor,
+    heads: int,
+    window: int,
+    scale: float,
 ) -> Tensor:
     """Return the gradient of the joined products, [n, 3h]."""
     found = torch.empty_like(joined)
-    launch_back(gradient, _split(joined, heads), _split(found, heads), within, window, scale)
+    launch_back(gradient, _split(joined, heads), _split(found, heads), within, window, scale, bias)
     return found
 
 
 @attend_row_back.register_fake
-def _(gradient, joined, within, heads, window, scale):
+def _(gradient, joined, within, bias, heads, window, scale):
     return torch.empty_like(joined)
 
 
 def _keep_row(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    joined, within, *ctx.options = inputs
-    ctx.save_for_backward(joined, within)
+    joined, within, bias, *ctx.options = inputs
+    ctx.save_for_backward(joined, within, bias)
 
 
 def _row_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    return attend_row_back(gradient, *ctx.saved_tensors, *ctx.options), None, None, None, None
+    return attend_row_back(gradient, *ctx.saved_tensors, *ctx.options), *[None] * 5
 
 
 attend_row.register_autograd(_row_gradient, setup_context=_keep_row)

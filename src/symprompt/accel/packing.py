@@ -175,18 +175,23 @@ def packed_attention(
     return _attend_windows(query, key, value, within, window, scale), None
 
 
-def attend_row(joined: Tensor, within: Tensor, heads: int, window: int, scale: float) -> Tensor:
+def attend_row(
+    joined: Tensor, within: Tensor, bias: Tensor, heads: int, window: int, scale: float
+) -> Tensor:
     """Return attention within each sentence, [n, h], of queries, keys and values [n, 3h].
 
     Args:
         within, window: of the ``Packing``.
+        bias: [heads, 2 * LONGEST - 1], float32 on CUDA: what is added to the score of a token
+            that stands so far after the one that looks, from 1 - LONGEST on; or [0], nothing. It
+            has no gradient.
     """
     if joined.is_cuda and SWITCHES["attention"]:
         from symprompt.accel import attention_kernels as row_kernels
 
-        return cast(Tensor, row_kernels.attend_row(joined, within, heads, window, scale))
+        return cast(Tensor, row_kernels.attend_row(joined, within, bias, heads, window, scale))
     query, key, value = joined.view(1, len(joined), 3, heads, -1).permute(2, 0, 3, 1, 4).unbind()
-    return _attend_windows(query, key, value, within, window, scale)[0].flatten(1)
+    return _attend_windows(query, key, value, within, window, scale, bias)[0].flatten(1)
 
 
 def attend_asked(query: Tensor, states: Tensor, starts: Tensor, block: int, scale: float) -> Tensor:
@@ -214,7 +219,13 @@ def attend_asked(query: Tensor, states: Tensor, starts: Tensor, block: int, scal
 
 
 def _attend_windows(
-    query: Tensor, key: Tensor, value: Tensor, within: Tensor, window: int, scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    within: Tensor,
+    window: int,
+    scale: float,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Attend under a mask within each window of whole sentences: the plain twin of the kernels."""
     _, heads, tokens, size = query.shape
@@ -227,6 +238,11 @@ def _attend_windows(
         for one in (query, key, value)
     )
     seen = (own[:, :, None] == own[:, None, :])[:, None]
+    if bias is not None and bias.numel():
+        # Within a sentence tokens are as far apart as in the window.
+        place = torch.arange(window, device=within.device)
+        far = bias[:, LONGEST - 1 + place[None, :] - place[:, None]].to(query.dtype)
+        seen = far.masked_fill(~seen, -torch.inf)
     found = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scale)
     # Back from windows to the row.
     row = torch.arange(tokens, device=within.device)

@@ -6,6 +6,8 @@ queried is computed, at one position of each sentence, and neither keys nor valu
 keys' weights of a head, q · (W x) = (Wᵀ q) · x, so each query is multiplied instead of every token,
 and so are weighted sums of states instead of values. The keys' bias is left out, since it moves all
 scores of a query alike.
+MPNet's layers are of this kind too, but for a part of each score that is given by the distance of
+two tokens: there the last layer is computed like the others.
 The weights are frozen, so their joined copies stay true; ``fits`` sees to it. In bfloat16 on CUDA,
 GELU is a kernel of its own (``gelu_kernels``).
 """
@@ -21,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from symprompt.accel.compiling import SWITCHES, compile_function
-from symprompt.accel.packing import attend_asked, attend_row
+from symprompt.accel.packing import LONGEST, attend_asked, attend_row
 
 if TYPE_CHECKING:
     from symprompt.models.language_model import Inputs
@@ -37,7 +39,7 @@ _FUSING: dict[str, Any] = {"pattern_matcher": False}
 
 
 class RowLayers:
-    """The embeddings and layers of a BERT, RoBERTa or ELECTRA of transformers; final.
+    """The embeddings and layers of a BERT, RoBERTa, ELECTRA or MPNet of transformers; final.
 
     ``of`` makes one.
 
@@ -50,7 +52,7 @@ class RowLayers:
         self._body = body
         self._first = first
         layers = list(body.encoder.layer)
-        inner, between = layers[0].attention.self, layers[0].intermediate
+        inner, between = _attention(layers[0]), layers[0].intermediate
         self._heads = int(inner.num_attention_heads)
         self._size = int(inner.attention_head_size)
         weight = between.dense.weight
@@ -59,12 +61,21 @@ class RowLayers:
         self._act: Act = _gelu if has_kernel else between.intermediate_act_fn
         self._epsilon = float(layers[0].output.LayerNorm.eps)
         embeddings, norm = body.embeddings, body.embeddings.LayerNorm
-        tables = embeddings.position_embeddings, embeddings.token_type_embeddings
-        self._embedding: Weights = (*(table.weight for table in tables), norm.weight, norm.bias)
+        places = embeddings.position_embeddings.weight
+        by_distance = getattr(body.encoder, "relative_attention_bias", None)
+        # MPNet has no segments.
+        kinds = places.new_zeros(1, places.shape[1])
+        if by_distance is None:
+            kinds = embeddings.token_type_embeddings.weight
+        self._embedding: Weights = (places, kinds, norm.weight, norm.bias)
         if hasattr(body, "embeddings_project"):
             self._embedding += body.embeddings_project.weight, body.embeddings_project.bias
         self._embedding_epsilon = float(norm.eps)
         self._own = [_own_weights(layer) for layer in layers]
+        self._others: Weights = () if by_distance is None else (by_distance.weight,)
+        self._bias = torch.zeros(0, device=places.device)
+        if by_distance is not None:
+            self._bias = _by_distance(body.encoder, places)
         self._seen = self._marks()
         # A model that reads more is refused: adapters, or embeddings of something else.
         known = {id(body.get_input_embeddings().weight), *(mark for mark, _ in self._seen)}
@@ -72,7 +83,9 @@ class RowLayers:
             if any(id(one) not in known for one in part.parameters()):
                 raise TypeError("a model with more weights is of another kind")
         with torch.no_grad():
-            self._products: list[Weights] = [*map(_join, self._own[:-1]), ()]
+            # Of the last layer, where scores are products alone, what is queried is computed.
+            joined = self._own if len(self._bias) else self._own[:-1]
+            self._products: list[Weights] = [*map(_join, joined), ()]
             self._asking = _split_heads(self._own[-1], self._heads, self._size)
         self._rest = [own[6:] for own in self._own]
         self._first_product: Callable[..., Product] = _first_product
@@ -107,7 +120,8 @@ class RowLayers:
         return plain and not self._body.training and self._marks() == self._seen
 
     def _marks(self) -> list[tuple[int, int]]:
-        return [(id(one), one._version) for own in (self._embedding, *self._own) for one in own]
+        every = (self._embedding, self._others, *self._own)
+        return [(id(one), one._version) for own in every for one in own]
 
     def states_at(self, inputs: Inputs, at: Tensor) -> Tensor:
         """Return the last layer's states [s, h] at one position of each sentence.
@@ -122,13 +136,15 @@ class RowLayers:
         words, places = inputs.embeddings.squeeze(0), packing.place + self._first
         self._mark(words, places, packing.within, packing.starts)
         options = (self._heads, self._size**-0.5, self._act, self._epsilon)
-        windows = packing.within, packing.window, *options
+        windows = packing.within, self._bias, packing.window, *options
         sentences = packing.starts, packing.block, *options
         epsilon, joined = self._embedding_epsilon, iter(self._products)
         state, product = self._first_product(words, places, epsilon, next(joined), self._embedding)
-        for rest, following in zip(self._rest[:-1], joined, strict=True):
+        for rest, following in zip(self._rest[: len(self._products) - 1], joined, strict=True):
             self._mark(state, product)
             state, product = self._layer(state, product, *windows, following, rest)
+        if len(self._bias):
+            return state.index_select(0, at)
         # Apart from what is compiled, which would copy the states' gradient to add to it.
         asked, state = _Ask.apply(state, at)  # type: ignore[no-untyped-call]
         self._mark(state, asked)
@@ -185,11 +201,29 @@ class _Ask(torch.autograd.Function):
         return states.index_add_(0, at, rows), None
 
 
+def _attention(layer: Any) -> Any:
+    """Return what has a layer's heads; MPNet calls it otherwise."""
+    return layer.attention.attn if hasattr(layer.attention, "attn") else layer.attention.self
+
+
+def _by_distance(encoder: Any, like: Tensor) -> Tensor:
+    """Return what MPNet adds to scores, by head and distance, [heads, 2 * LONGEST - 1]."""
+    with torch.no_grad():
+        square = encoder.compute_position_bias(like.new_empty(1, LONGEST, 1))[0]
+        # The first column has the tokens before, the first row those after.
+        wide = torch.promote_types(square.dtype, torch.float32)
+        return torch.cat([square[:, 1:, 0].flip(1), square[:, 0]], 1).to(wide)
+
+
 def _own_weights(layer: Any) -> Weights:
-    attention = layer.attention
-    linear = [getattr(attention.self, name) for name in _SELF]
-    linear += [attention.output.dense, layer.intermediate.dense, layer.output.dense]
-    norms = [attention.output.LayerNorm, layer.output.LayerNorm]
+    attention, inner = layer.attention, _attention(layer)
+    if hasattr(attention, "attn"):
+        linear, norms = [inner.q, inner.k, inner.v, inner.o], [attention.LayerNorm]
+    else:
+        linear = [*(getattr(inner, name) for name in _SELF), attention.output.dense]
+        norms = [attention.output.LayerNorm]
+    linear += [layer.intermediate.dense, layer.output.dense]
+    norms.append(layer.output.LayerNorm)
     found = tuple(part for one in linear + norms for part in (one.weight, one.bias))
     if any(part is None for part in found):
         raise TypeError("a layer without a bias is of another kind")
@@ -227,6 +261,7 @@ def _layer(
     state: Tensor,
     product: Tensor,
     within: Tensor,
+    bias: Tensor,
     window: int,
     heads: int,
     scale: float,
@@ -236,7 +271,7 @@ def _layer(
     weights: Weights,
 ) -> Product:
     """Return a layer's states [n, h] and the next one's product, from those of the layer below."""
-    attended = attend_row(product, within, heads, window, scale)
+    attended = attend_row(product, within, bias, heads, window, scale)
     state = _rest(attended, state, act, epsilon, weights)
     return state, functional.linear(state, *following) if following else None
 

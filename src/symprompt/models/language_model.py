@@ -349,6 +349,12 @@ class LanguageModel:
         if inputs.packing is not None:
             if self.row_layers is not None and self.row_layers.fits(inputs):
                 return self._head(self.row_layers.states_at(inputs, positions))
+            if not self._packs_itself:
+                raise ModelError(
+                    f"{type(self.model).__name__} reads packed sentences by layers of joined "
+                    "products alone, and its weights have changed, or its layers are given more "
+                    "than embeddings; give sentences padded."
+                )
             rows = torch.zeros_like(positions)
         with self.passing(inputs) as given:
             self._wanted = wanted, rows
@@ -510,31 +516,34 @@ class LanguageModel:
 
     def can_pack(self) -> bool:
         """Return whether packed sentences get the answers that padded ones get."""
+        return self._packs_itself or self.row_layers is not None
+
+    @cached_property
+    def _packs_itself(self) -> bool:
+        """Whether the model's own layers read packed sentences as they read padded ones."""
         if "position_ids" not in self._arguments:
             return False
-        lengths, ids, row = self._short_sentences()
-        mask = torch.arange(5, device=self.device) < lengths[:, None]
+        lengths, _, row = self._short_sentences()
         return self._answers_alike(
-            lambda: self.logits_at(Inputs(self.embed(ids), mask), lengths - 1),
-            lambda: self.logits_at(row, lengths.cumsum(0) - 1),
+            self._padded_states, lambda: self.states(row)[0, lengths.cumsum(0) - 1]
         )
 
     def find_row_layers(self) -> RowLayers | None:
-        """Return the model's layers for packed rows if they give the model's own states."""
+        """Return the layers for packed rows if they give the model's own states."""
         layers = RowLayers.of(self.model.base_model, self.first_position)
         if layers is None:
             return None
         lengths, _, row = self._short_sentences()
         at = lengths.cumsum(0) - 1
+        alike = self._answers_alike(self._padded_states, lambda: layers.states_at(row, at))
+        return layers if alike else None
 
-        def own_states() -> Tensor:
-            with self.passing(row) as given:
-                states: Tensor = self.model.base_model(**given).last_hidden_state[0, at]
-            return states
-
-        return (
-            layers if self._answers_alike(own_states, lambda: layers.states_at(row, at)) else None
-        )
+    def _padded_states(self) -> Tensor:
+        """Return the states [3, h] of the last tokens of short sentences, which are padded."""
+        lengths, ids, _ = self._short_sentences()
+        mask = torch.arange(5, device=self.device) < lengths[:, None]
+        states = self.states(Inputs(self.embed(ids), mask))
+        return states[torch.arange(3, device=self.device), lengths - 1]
 
     def _short_sentences(self) -> tuple[Tensor, Tensor, Inputs]:
         """Return the lengths of three sentences, their tokens padded [3, 5], and them in a row."""
