@@ -251,6 +251,7 @@ def ask_back(
     *,
     max_tokens: int,
     second: bool = False,
+    complete: bool = False,
     tick: Tick = silent,
     stage: str = "asking back",
 ) -> Tensor:
@@ -259,6 +260,7 @@ def ask_back(
     Args:
         candidates: [n, k] tokens, or ids of names; -1 is none and is not asked.
         second: by the second subject prompt.
+        complete: whether no candidate is -1; a GPU is not waited for to look.
     """
     facts, k = candidates.shape
     if method.shares_sentences(second=second):
@@ -272,7 +274,13 @@ def ask_back(
     for rows in passes:
         index = send(rows, candidates.device)
         found[index] = method.subject_scores(
-            sentences, rows, candidates[index], vectors, max_tokens=max_tokens, second=second
+            sentences,
+            rows,
+            candidates[index],
+            vectors,
+            max_tokens=max_tokens,
+            second=second,
+            complete=complete,
         ).float()
         done += len(rows)
         tick(stage, done, facts, "")

@@ -281,6 +281,7 @@ def score_subjects(
     masking: Masking,
     average: Average,
     max_tokens: int,
+    complete: bool = False,
     names: NameTable | None = None,
 ) -> Tensor:
     """Return each row's subject score for each candidate object, [b, k], float32.
@@ -291,10 +292,11 @@ def score_subjects(
 
     Args:
         candidates: [b, k] tokens, or ids of ``names``; -1 is none, is not queried and scores 0.
+        complete: whether none is -1, so that a GPU need not be waited for to look.
     """
     k, objects = candidates.shape[1], candidates.reshape(-1)
     each, real = np.repeat(rows, k), objects >= 0
-    if not bool(real.all()):
+    if not complete and not bool(real.all()):
         each, objects = each[real.cpu().numpy()], objects[real]
     shared = masking == "whole" and not backbone.causal
     asked, filled = each, objects

@@ -222,6 +222,7 @@ class Method:
         *,
         max_tokens: int,
         second: bool = False,
+        complete: bool = False,
     ) -> Tensor:
         """Return how likely the subject is given each candidate, [b, k].
 
@@ -229,6 +230,7 @@ class Method:
 
         Args:
             second: by the second subject prompt, where the method has one.
+            complete: whether no candidate is -1.
         """
         raise TypeError(f"{type(self).__name__} has no subject prompt")
 

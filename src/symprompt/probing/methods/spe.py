@@ -160,11 +160,13 @@ class SPE(Method):
         *,
         max_tokens: int,
         second: bool = False,
+        complete: bool = False,
     ) -> Tensor:
         """Return log P(subject | candidate), averaged as configured, [b, k] (equations 9, 10).
 
         Args:
             second: by the second subject prompt.
+            complete: whether no candidate is -1.
         """
         part, masking = self._ways[second]
         return score_subjects(
@@ -176,5 +178,6 @@ class SPE(Method):
             masking=masking,
             average=self.config.average,
             max_tokens=max_tokens,
+            complete=complete,
             names=sentences.spelling.names if sentences.spelling else None,
         )
