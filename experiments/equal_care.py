@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="+", required=True, metavar="TASK=FOLDER")
     parser.add_argument("--methods", nargs="+", choices=RATES, default=list(RATES))
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--rates", nargs="*", default=[], metavar="METHOD=RATE,RATE,...")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="of every run")
     parser.add_argument("--search-set", nargs="*", default=[], help="of the search alone")
     parser.add_argument("--limit", type=int, default=SEARCHED, help="examples of the search")
@@ -91,7 +92,9 @@ def compare(
             raise SystemExit("\n".join(f"{job}: {why}" for job, why in done.outcome.failed.items()))
         return done
 
-    rates, fixed = RATES[method], (f"task.train_limit={flags.limit}", *flags.search_set)
+    given = dict(one.split("=") for one in flags.rates)
+    rates = tuple(map(float, given[method].split(","))) if method in given else RATES[method]
+    fixed = (f"task.train_limit={flags.limit}", *flags.search_set)
     search = run(plan("search", rates, flags.seeds[:1], *fixed))
     best = search.best.setting["learning.rate"]
     beyond = {rates[0]: rates[0] ** 2 / rates[1], rates[-1]: rates[-1] ** 2 / rates[-2]}

@@ -34,9 +34,9 @@ def test_the_best_rate_is_trained_with_every_seed(
         return done
 
     monkeypatch.setattr(script, "sweep", here)
-    monkeypatch.setitem(script.RATES, "pt2", (1e-3, 1e-2))
     call = [str(tmp_path / "out"), "--model", str(tmp_path / "toy"), "--name", "toy"]
     call += ["--tasks", f"rte={tmp_path / 'data' / 'rte'}", "--methods", "pt2"]
+    call += ["--rates", "pt2=1e-3,1e-2", "ft=1"]
     call += ["--seeds", "1", "2", "--limit", "4", "--set", "learning.epochs=1", "prefix.length=2"]
     script.main(call)
     assert searched == [[1e-3, 1e-2], [1e-4, 1e-3, 1e-2]]
