@@ -235,7 +235,8 @@ class ModelRunConfig:
     max_tokens: Incidental[Count] = 0
     """Most tokens in one pass of queries; 0 chooses by device."""
     checkpoint_seconds: Incidental[Amount] = 60.0
-    """Least time between two checkpoints of an unfinished run."""
+    """Least time between two checkpoints of an unfinished run; ten times as long as writing one
+    takes, if that is longer."""
     compile: Common[Incidental[Compile]] = "auto"
     """Compile layers and record training steps as CUDA graphs. auto records on CUDA, and compiles
     there where training is long enough to pay for it; off does neither; max-autotune tries more

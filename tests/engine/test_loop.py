@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,31 @@ def test_a_training_goes_on_from_any_step(killed: int, tmp_path: Path) -> None:
     assert loop.run().history == history
     assert first[0] == killed - 1
     assert torch.equal(walk.place, whole.place)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cost", "saved"),
+    [(2, 0, [2, 4, 6, 8, 10]), (2, 0.375, [2, 6, 10]), (2, 5, [2]), (0, 5, list(range(1, 11)))],
+)
+def test_checkpoints_that_take_long_are_written_less_often(
+    wanted: float, cost: float, saved: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now, done = 0.0, []
+
+    def step(stage: str, number: int, total: int, note: str) -> None:
+        nonlocal now
+        now += number > 0
+
+    def write(path: Path, tensors: object, about: dict[str, Any]) -> None:
+        nonlocal now
+        now += cost
+        done.append(about["progress"]["done"])
+
+    monkeypatch.setattr("symprompt.engine.loop.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("symprompt.engine.loop.write_tensors", write)
+    state = tmp_path / "state.safetensors"
+    Loop(Walk(), checkpoint=state, checkpoint_seconds=wanted, tick=step).run()
+    assert done == saved
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -33,6 +33,8 @@ State = tuple[dict[str, Tensor], dict[str, Any]]
 
 _TOGETHER_STEPS = 10
 """Several processes agree on whether to stop after this many steps."""
+_REST = 10
+"""After a checkpoint so many times as long as it took is trained before the next one."""
 TELL_SECONDS = 2.0
 """Least time between two notes of how far a training is, beside its checkpoint."""
 
@@ -111,7 +113,8 @@ class Loop:
         trainable: what is trained.
         checkpoint: the file that holds an unfinished training; None keeps none.
         key: a checkpoint with another key is of another training and not gone on with.
-        checkpoint_seconds: least time between two checkpoints.
+        checkpoint_seconds: least time between two checkpoints; longer where they take long to
+            write. 0 writes one after every step.
         tick: is called with every step.
         group: the processes that train together; None for one process.
     """
@@ -131,6 +134,7 @@ class Loop:
         self._checkpoint = checkpoint
         self._key = key
         self._checkpoint_seconds = checkpoint_seconds
+        self._rest = 0.0
         self._group = group or ProcessGroup(0, 1, trainable.device)
         # One process writes and reports for all.
         self._first = self._group.rank == 0
@@ -227,7 +231,8 @@ class Loop:
     def _is_due(self) -> bool:
         if self._checkpoint is None or not self._first:
             return False
-        return time.monotonic() - self._saved_at >= self._checkpoint_seconds
+        wanted = self._checkpoint_seconds
+        return time.monotonic() - self._saved_at >= (max(wanted, self._rest) if wanted else 0)
 
     def _must_stop(self) -> bool:
         if self._group.size == 1:
@@ -264,12 +269,14 @@ class Loop:
     def save(self) -> None:
         """Write a checkpoint; one process does it for all."""
         self._count_seconds()
+        begun = time.monotonic()
         if self._checkpoint is not None and self._first:
             tensors, note = self.trainable.state_dict()
             about = {"key": self._key, "progress": asdict(self.progress), "note": note}
             write_tensors(self._checkpoint, tensors, about)
         self._saved_step = self.progress.done
         self._saved_at = time.monotonic()
+        self._rest = _REST * (self._saved_at - begun)
 
     def _resume(self) -> Progress:
         """Go on from the checkpoint if there is one of this training."""

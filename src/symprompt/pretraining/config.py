@@ -159,7 +159,8 @@ class PretrainConfig:
     """Folder of text that --prepare-only has prepared, or the work folder of an unfinished run;
     takes the place of --text. Its vocabulary and held-out documents are taken as they are."""
     checkpoint_seconds: Incidental[Amount] = 300.0
-    """Least time between two checkpoints."""
+    """Least time between two checkpoints; ten times as long as writing one takes, if that is
+    longer."""
     compile: Incidental[Compile] = "auto"
     """Compile a step's passes. auto compiles on CUDA where training is long enough to pay for it;
     max-autotune tries more kernels first (minutes)."""
