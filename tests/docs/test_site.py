@@ -69,6 +69,20 @@ def test_results_are_the_records_and_the_papers_stand_apart(made: Any, tmp_path:
             assert (tmp_path / "results" / picture).is_file()
 
 
+def test_every_table_has_a_line_whether_its_claim_holds(made: Any, tmp_path: Path) -> None:
+    pages = made.result_pages(tmp_path)
+    told = 0
+    for name in ("facts", "ptuning", "ptuning-v2"):
+        page = pages[f"results/{name}.md"]
+        tables = [own for own in page.split("\n## ")[1:] if not own.startswith("Tables without")]
+        for table in tables:
+            (line,) = re.findall(r"^\*\*Does it hold here\?\*\* (.+)$", table, re.MULTILINE)
+            told += 1
+            for figure in re.findall(r"\d+\.\d+", line):
+                assert re.search(rf"\b{figure}\b", table.replace(line, "")), (table[:40], figure)
+    assert told == len(made.HOLDS)
+
+
 def test_a_report_of_reproduce_is_shown_with_its_tables(made: Any, tmp_path: Path) -> None:
     table = {"title": "m, mean", "header": ["method", "P@1", "published:\nBERT-base"]}
     section = {"title": "SPE, Table 1", "tables": [{**table, "rows": [["SPE", "1.00", "50.3"]]}]}
