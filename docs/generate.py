@@ -147,8 +147,8 @@ HOLDS = {
     "P-tuning, Tables 3 and 4": "not known: P-tuning's own rows are not measured. On RTE a manual "
     "pattern (57.04) is no better than a head on [CLS] (57.76), one seed.",
     "P-tuning, Table 5": "not in general. Beside a whole model that is trained too, learned "
-    "vectors leave the noise of five seeds on no task with BERT 8x512; with SmolLM2-135M they are better "
-    "on BoolQ, WiC and WSC, and worse on MultiRC and COPA.",
+    "vectors leave the noise of five seeds on no task with BERT 8x512; with SmolLM2-135M they are "
+    "better on BoolQ, WiC and WSC, and worse on MultiRC and COPA.",
     "P-tuning, Table 6": "not known: the rows of manual patterns are not measured.",
     "P-tuning v2, Table 1": "not with this model: P-tuning v2 is above prompts at the input (SST-2 "
     "81.42 against 80.05) and well below fine-tuning (88.42); on RTE all are near chance.",
