@@ -140,8 +140,9 @@ def test_peft_alone_answers_as_ask_does_in_both_directions(
                 [own.subject_score for own in answers],
                 [own.joint for own in answers],
             ]
+            # Joint scores are weighed sums of size 26, and float32 has seven digits of them.
             torch.testing.assert_close(
-                torch.tensor(scores), torch.tensor(wanted), rtol=0, atol=1e-5
+                torch.tensor(scores), torch.tensor(wanted), rtol=1e-6, atol=1e-5
             )
         # The card's script asked two relations in one batch.
         lines = found[folder]["printed"].splitlines()
