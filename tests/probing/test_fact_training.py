@@ -552,6 +552,7 @@ RECORDED: dict[str, dict[str, Any]] = {
     "spe free": {"prompt": {"encoder": "free"}, "method": {"name": "spe"}},
     "spe chain": {"method": {"name": "spe", "vectors": "separate", "masking": "chain"}},
     "spe whole": {"method": {"name": "spe", "vectors": "separate", "masking": "whole"}},
+    "two object prompts": {"method": {"name": "spe", "vectors": "separate", "object_prompts": 2}},
     "spe second": {
         "method": {"name": "spe", "vectors": "separate", "choose_weight": "dev-fit"}
         | {"second": "chain", "train_weight": 0.6}

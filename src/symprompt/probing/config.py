@@ -104,6 +104,10 @@ class MethodConfig:
     name: Common[MethodName] = "spe"
     """The method; lpaqa, majority and manual learn no vectors, autoprompt searches for words,
     finetune learns weights."""
+    object_prompts: Positive = 1
+    """Prompts that ask for the object (ptuning, optiprompt, spe); the log-probabilities that they
+    give are averaged. Each starts, learns and has its best epoch by itself; training and asking for
+    the object take so many times as long."""
     k: Common[Positive] = 15
     """How many candidates are re-ranked (equation 8); also how many are stored. A relation with
     fewer answers has all of them."""
@@ -316,6 +320,18 @@ class RunConfig(ModelRunConfig):
                         f'weighed by the fit; it does not go with {key}. Use method.name = "spe", '
                         'vectors = "separate", choose_weight = "dev-fit" and another masking.'
                     )
+        if self.method.object_prompts > 1:
+            if not traits.object_prompts:
+                able = ", ".join(other for other, own in METHODS.items() if own.object_prompts)
+                raise ConfigError(
+                    f"method.object_prompts is {self.method.object_prompts}, and method.name = "
+                    f'"{name}" learns no prompts to be averaged; use one of: {able}.'
+                )
+            if prompt.start == "manual":
+                raise ConfigError(
+                    f"method.object_prompts is {self.method.object_prompts}, and prompt.start = "
+                    '"manual" would make all of them the same; use "random".'
+                )
         if self.method.evidence == "cross":
             for key, why in {
                 'method.choose_weight = "fixed"': self.method.choose_weight == "fixed",

@@ -31,7 +31,7 @@ from symprompt.probing.problem import (
     excluded_answers,
     log_frequencies,
 )
-from symprompt.probing.queries import APART, OBJECT_PART, ranks, top_k
+from symprompt.probing.queries import APART, ranks, top_k
 from symprompt.probing.results import (
     ASKED,
     CARD,
@@ -339,7 +339,7 @@ def _predict_rows(
 def dev_scores(method: Method, problem: Problem, select: str) -> dict[str, np.ndarray]:
     """Return each part's dev score per relation, higher is better.
 
-    The object prompt is scored by ``select`` (p@1, mrr or loss), other parts by their negative
+    Each object prompt is scored by ``select`` (p@1, mrr or loss), other parts by their negative
     loss.
     """
     sentences, allowed = problem.sentences["dev"], problem.allowed
@@ -351,18 +351,18 @@ def dev_scores(method: Method, problem: Problem, select: str) -> dict[str, np.nd
     for rows in _passes(sentences, counts, problem.max_tokens):
         index = torch.from_numpy(rows).to(method.backbone.device)
         relation = sentences.object_prompt.relation[index]
-        scores = method.scores(sentences, rows, vectors)
-        gold = sentences.gold[index]
-        if select == "loss":
-            own = -functional.nll_loss(scores, gold, reduction="none")
-        else:
-            rank = ranks(sentences.permitted(scores, rows, allowed), gold).realistic
-            own = (rank <= 1).double() if select == "p@1" else 1 / rank
+        gold, found = sentences.gold[index], dict[str, Tensor]()
+        for part in method.object_parts:
+            others = set(method.object_parts) - {part}
+            alone = {name: own for name, own in vectors.items() if name not in others}
+            scores = method.scores(sentences, rows, alone)
+            if select == "loss":
+                found[part] = -functional.nll_loss(scores, gold, reduction="none")
+            else:
+                rank = ranks(sentences.permitted(scores, rows, allowed), gold).realistic
+                found[part] = (rank <= 1).double() if select == "p@1" else 1 / rank
         losses = method.dev_losses(sentences, rows, vectors)
-        for part, value in {
-            OBJECT_PART: own,
-            **{name: -loss for name, loss in losses.items()},
-        }.items():
+        for part, value in (found | {name: -loss for name, loss in losses.items()}).items():
             total = totals.setdefault(part, torch.zeros_like(count))
             total.index_add_(0, relation, value.double())
     return {part: (total / count).cpu().numpy() for part, total in totals.items()}

@@ -21,6 +21,7 @@ from symprompt.errors import ExchangeError, ModelError, RunError, counted
 from symprompt.files.atomic import making_folder, write_file
 from symprompt.models import LanguageModel, Vocabulary
 from symprompt.probing.ask import Run, stored_problem
+from symprompt.probing.config import MethodConfig
 from symprompt.probing.methods import METHODS
 from symprompt.probing.problem import Problem
 from symprompt.probing.queries import OBJECT_PART, SECOND_PART, SUBJECT_PART
@@ -88,7 +89,7 @@ def export_prompts(run: Run, folder: str | Path, *, model: str = "", device: str
         RunError: the run's prompts are none that peft can express; the reason is said.
     """
     config = run_config(run.folder)
-    _refuse_others(run, config.method.name, rerank=config.rerank)
+    _refuse_others(run, config.method, rerank=config.rerank)
     target = require_new(folder, "to export to")
     backbone = run.load_backbone(model, device)
     problem = stored_problem(run.folder, backbone)
@@ -131,11 +132,16 @@ def export_prompts(run: Run, folder: str | Path, *, model: str = "", device: str
     return target
 
 
-def _refuse_others(run: Run, method: str, *, rerank: str) -> None:
+def _refuse_others(run: Run, settings: MethodConfig, *, rerank: str) -> None:
     """Refuse runs without vectors in the slots of one template a relation."""
-    where = run.folder.path
+    where, method = run.folder.path, settings.name
     if rerank:
         raise ExchangeError(f"{where} re-ranked by the prompts of {rerank}; export that run.")
+    if settings.object_prompts > 1:
+        raise ExchangeError(
+            f"{where} averages the scores of {settings.object_prompts} object prompts, which a "
+            "peft adapter cannot hold; export a run with method.object_prompts = 1."
+        )
     if method in _SLOTTED:
         return
     reasons = {

@@ -20,7 +20,7 @@ from symprompt.facts.types import choose_names
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
 from symprompt.probing.methods.base import method_class
-from symprompt.probing.queries import OBJECT_PART, SUBJECT_PART
+from symprompt.probing.queries import SUBJECT_PART, object_parts
 from symprompt.probing.results import load_card, load_facts, load_prompts, run_config
 from symprompt.prompts import Template
 
@@ -40,7 +40,7 @@ class LearnedVector:
     """One learned vector.
 
     Attributes:
-        part: ``OBJECT_PART`` or ``SUBJECT_PART``.
+        part: one of ``object_parts``, or ``SUBJECT_PART``.
         slot: its number in the template, from 1.
         norm: its Euclidean norm.
         relative_norm: the norm divided by the mean norm of the words' embeddings.
@@ -103,7 +103,8 @@ def describe_prompts(
     names = choose_names(list(card["relations"]), relations, str(folder.path))
     stored = load_prompts(folder, card["parts"])
     # Weights of manual templates and changes inside the model are parts too, and near no word.
-    stored = {part: value for part, value in stored.items() if part in (OBJECT_PART, SUBJECT_PART)}
+    shown = (*object_parts(config.method.object_prompts), SUBJECT_PART)
+    stored = {part: value for part, value in stored.items() if part in shown}
     words = _Words(run.load_backbone(model, device), by, top) if stored else None
     swapped = config.method.blanks == "swapped"
     kind = method_class(config.method.name)

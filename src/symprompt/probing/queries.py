@@ -153,16 +153,24 @@ class Queries:
     whole: bool = False
 
 
-def object_queries(layout: Layout, rows: np.ndarray, *, chain: bool = False) -> Queries:
+def object_parts(count: int) -> tuple[str, ...]:
+    """Return the names of so many object prompts: ``OBJECT_PART``, then "forth2", "forth3"."""
+    return (OBJECT_PART, *(f"{OBJECT_PART}{number}" for number in range(2, count + 1)))
+
+
+def object_queries(
+    layout: Layout, rows: np.ndarray, *, part: str = OBJECT_PART, chain: bool = False
+) -> Queries:
     """Return the query sentences of each object token (equation 5), for their mean.
 
     Args:
+        part: whose vectors they have.
         chain: the tokens after the queried one are masked too.
     """
     owner, offset = tokens_of(layout.object_lengths[rows])
     share = 1.0 / layout.object_lengths[rows[owner]]
     end = layout.object_at + layout.object_length - 1 if chain else None
-    return Queries(OBJECT_PART, layout, layout.object_at, end, rows[owner], offset, share, owner)
+    return Queries(part, layout, layout.object_at, end, rows[owner], offset, share, owner)
 
 
 def subject_queries(

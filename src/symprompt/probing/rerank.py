@@ -105,7 +105,10 @@ def with_subject_prompt(config: RunConfig, source: Folder) -> RunConfig:
             "a run of spe."
         )
     # That prompt has seen all training facts.
-    method = replace(theirs.method, name=config.method.name, k=config.method.k, evidence="dev")
+    own = config.method
+    method = replace(
+        theirs.method, name=own.name, object_prompts=own.object_prompts, k=own.k, evidence="dev"
+    )
     return replace(config, rerank=str(source.path), method=method)
 
 

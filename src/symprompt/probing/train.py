@@ -482,7 +482,7 @@ def train(
     # About how many tokens training reads: a query has some 16, and a subject of three tokens as
     # many queries of its own.
     queries = len(problem.sentences.get("train", ())) * config.learning.epochs
-    each = 1
+    each = config.method.object_prompts
     if method.has_subject_prompt:
         each += 6 if method.has_second else 3
     passes = config.method.cross_folds if config.method.evidence == "cross" else 1

@@ -20,6 +20,7 @@ class MethodTraits:
         encoder: the only kind of encoder it goes with; "" for any.
         any_length: it can be asked for objects of several tokens.
         subject_prompt: it asks for the subject too.
+        object_prompts: it can learn several prompts that ask for the object.
         dtype: what the dtype "auto" means; half precision is then refused. "" leaves it open.
     """
 
@@ -28,6 +29,7 @@ class MethodTraits:
     encoder: str = ""
     any_length: bool = False
     subject_prompt: bool = False
+    object_prompts: bool = False
     dtype: str = ""
 
 
@@ -37,11 +39,13 @@ METHODS: dict[str, MethodTraits] = {
     "lpaqa": MethodTraits("lpaqa:LPAQA", vectors=False),
     "majority": MethodTraits("majority:Majority", vectors=False, any_length=True),
     "manual": MethodTraits("manual:Manual", vectors=False, any_length=True),
-    "optiprompt": MethodTraits("ptuning:PTuning", encoder="free", any_length=True),
-    "ptuning": MethodTraits("ptuning:PTuning", any_length=True),
+    "optiprompt": MethodTraits(
+        "ptuning:PTuning", encoder="free", any_length=True, object_prompts=True
+    ),
+    "ptuning": MethodTraits("ptuning:PTuning", any_length=True, object_prompts=True),
     "sentence": MethodTraits("sentence:Sentence", vectors=False, any_length=True),
     "softprompt": MethodTraits("softprompt:SoftPrompt", encoder="free"),
-    "spe": MethodTraits("spe:SPE", any_length=True, subject_prompt=True),
+    "spe": MethodTraits("spe:SPE", any_length=True, subject_prompt=True, object_prompts=True),
 }
 
 if TYPE_CHECKING:

@@ -51,6 +51,7 @@ class Method:
         in_stacks: its weights are too large to hold for all relations, so these are trained and
             asked in stacks, one after the other.
         epoch_state: what ``after_epoch`` will need of the epoch's steps so far, for a checkpoint.
+        object_parts: the parts that ask for the object, whose answers are averaged.
     """
 
     has_subject_prompt: ClassVar[bool] = False
@@ -59,6 +60,7 @@ class Method:
     several_prompts: ClassVar[bool] = False
     has_prompt: ClassVar[bool] = True
     in_stacks: ClassVar[bool] = False
+    object_parts: tuple[str, ...] = (OBJECT_PART,)
 
     def __init__(
         self,
@@ -154,9 +156,9 @@ class Method:
     def sentences_per_fact(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
         """Return how many sentences the loss of each row reads, to plan passes."""
         if sentences.spelling is None or self.backbone.causal:
-            return np.ones_like(rows)
+            return np.full_like(rows, len(self.object_parts))
         lengths: np.ndarray = sentences.object_prompt.object_lengths[rows]
-        return lengths
+        return len(self.object_parts) * lengths
 
     def found_prompts(self) -> list[dict[str, Any]] | None:
         """Return each relation's prompt for people to read, where it is made of words."""
@@ -166,9 +168,13 @@ class Method:
         """Return each row's training loss [b]: the gold object's cross-entropy, if nothing else.
 
         It is over the full vocabulary; of an object of several tokens it is the mean over them,
-        each queried as candidates are.
+        each queried as candidates are. Object prompts learn apart: their losses are added.
         """
-        layout, own = sentences.object_prompt, vectors.get(OBJECT_PART)
+        found = [self._object_loss(sentences, rows, own) for own in self._object_vectors(vectors)]
+        return torch.stack(found).sum(0)
+
+    def _object_loss(self, sentences: Sentences, rows: np.ndarray, own: Tensor | None) -> Tensor:
+        layout = sentences.object_prompt
         if sentences.spelling is not None:
             return -name_likelihoods(
                 self._asking(own),
@@ -181,6 +187,10 @@ class Method:
         logits = object_logits(self.backbone, layout, rows, own)
         index = torch.from_numpy(rows).to(self.backbone.device)
         return functional.cross_entropy(logits, sentences.gold[index], reduction="none")
+
+    def _object_vectors(self, vectors: Vectors) -> list[Tensor | None]:
+        """Return the vectors of those object prompts that are there; None asks without vectors."""
+        return [vectors[part] for part in self.object_parts if part in vectors] or [None]
 
     def _asking(self, learned: Tensor | None) -> Asking:
         """Return what asks sentences of the model with what was learned."""
@@ -200,9 +210,14 @@ class Method:
     def scores(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return the log-probability of every token as the object, [b, v], float32.
 
-        Where answers are names of any length, that of every name, [b, n], as it is averaged.
+        Where answers are names of any length, that of every name, [b, n], as it is averaged. Of
+        several object prompts the mean.
         """
-        layout, own = sentences.object_prompt, vectors.get(OBJECT_PART)
+        found = [self._object_scores(sentences, rows, own) for own in self._object_vectors(vectors)]
+        return found[0] if len(found) == 1 else torch.stack(found).mean(0)
+
+    def _object_scores(self, sentences: Sentences, rows: np.ndarray, own: Tensor | None) -> Tensor:
+        layout = sentences.object_prompt
         if sentences.spelling is not None:
             causal = self.backbone.causal
             return score_names(self._asking(own), layout, rows, sentences.spelling, causal=causal)
@@ -246,14 +261,20 @@ def exact_dtype(backbone: LanguageModel) -> torch.dtype:
     return torch.float64 if backbone.dtype == torch.float64 else torch.float32
 
 
-def one_token_queries(sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
-    """Return ``Method.loss`` as queries of one token each, None if it is no such."""
+def one_token_queries(
+    sentences: Sentences, rows: np.ndarray, parts: Sequence[str] = (OBJECT_PART,)
+) -> list[Queries] | None:
+    """Return ``Method.loss`` as queries of one token each, None if it is no such.
+
+    Args:
+        parts: the object prompts.
+    """
     spelling = sentences.spelling
-    if spelling is None:
-        return [object_queries(sentences.object_prompt, rows)]
-    if not spelling.one_mask and not spelling.to_end:
+    if spelling is not None and not spelling.one_mask and not spelling.to_end:
         return None
-    return [object_queries(sentences.object_prompt, rows, chain=spelling.to_end)]
+    chain = spelling is not None and spelling.to_end
+    layout = sentences.object_prompt
+    return [object_queries(layout, rows, part=part, chain=chain) for part in parts]
 
 
 def make_encoder(config: RunConfig, problem: Problem, part: str) -> PromptEncoder:

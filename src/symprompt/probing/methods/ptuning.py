@@ -24,16 +24,17 @@ from symprompt.probing.methods.base import (
     one_token_queries,
 )
 from symprompt.probing.problem import Problem, Sentences
-from symprompt.probing.queries import OBJECT_PART, Queries
+from symprompt.probing.queries import Queries, object_parts
 
 
 class PTuning(Method):
     """Learn the template's vectors so that the gold object fills its blank (equation 3); final."""
 
     def __init__(self, config: RunConfig, problem: Problem) -> None:
-        encoder = make_encoder(config, problem, OBJECT_PART)
-        super().__init__(config, problem, {OBJECT_PART: encoder})
+        self.object_parts = object_parts(config.method.object_prompts)
+        encoders = {part: make_encoder(config, problem, part) for part in self.object_parts}
+        super().__init__(config, problem, encoders)
 
     def queries(self, sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
         """Return the queries of the objects."""
-        return one_token_queries(sentences, rows)
+        return one_token_queries(sentences, rows, self.object_parts)

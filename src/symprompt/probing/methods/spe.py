@@ -39,6 +39,7 @@ from symprompt.probing.queries import (
     SUBJECT_PART,
     Masking,
     Queries,
+    object_parts,
     one_sentence,
     score_subjects,
     subject_likelihoods,
@@ -57,7 +58,8 @@ class SPE(Method):
 
     def __init__(self, config: RunConfig, problem: Problem) -> None:
         separate = config.method.vectors == "separate"
-        parts = [OBJECT_PART, SUBJECT_PART] if separate else [OBJECT_PART]
+        self.object_parts = object_parts(config.method.object_prompts)
+        parts = [*self.object_parts, *((SUBJECT_PART,) if separate else ())]
         self.has_second = config.method.second != "none"
         if self.has_second:
             parts.append(SECOND_PART)
@@ -118,7 +120,7 @@ class SPE(Method):
 
     def queries(self, sentences: Sentences, rows: np.ndarray) -> list[Queries] | None:
         """Return the queries of all prompts, unless the model is causal."""
-        first = one_token_queries(sentences, rows)
+        first = one_token_queries(sentences, rows, self.object_parts)
         if first is None or self.backbone.causal:
             return None
         layout, weight = sentences.subject_prompt, self.config.train_weight
