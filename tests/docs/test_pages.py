@@ -83,7 +83,9 @@ def test_the_marks_are_before_blocks() -> None:
 def test_every_picture_is_there_and_small() -> None:
     for path in [*WRITTEN, ROOT / "README.md"]:
         for name in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
-            assert (path.parent / name).stat().st_size < 400_000, name
+            # test_site.py looks at the pictures that are made.
+            if not name.startswith("generated/"):
+                assert (path.parent / name).stat().st_size < 400_000, name
 
 
 def test_pages_ask_no_other_server() -> None:

@@ -67,6 +67,11 @@ def test_results_are_the_records_and_the_papers_stand_apart(made: Any, tmp_path:
         assert 'class="theirs"' in page
         for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page):
             assert (tmp_path / "results" / picture).is_file()
+    written = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    pictures = re.findall(r"!\[[^\]]*\]\(generated/([^)]+)\)", written)
+    assert pictures
+    for picture in pictures:
+        assert (tmp_path / picture).stat().st_size < 400_000, picture
 
 
 def test_every_table_has_a_line_whether_its_claim_holds(made: Any, tmp_path: Path) -> None:

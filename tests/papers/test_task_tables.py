@@ -293,7 +293,7 @@ def test_links_to_figures_have_no_spaces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("paper", "measured"),
-    [("ptuning-v2", "SQuAD 1.1 EM: FT"), ("ptuning", "COPA: P-tuning")],
+    [("ptuning-v2", "CoNLL03: FT"), ("ptuning", "COPA: P-tuning")],
 )
 def test_our_own_results_give_the_tables(tmp_path: Path, paper: TaskPaper, measured: str) -> None:
     results = Path(__file__).parents[2] / "experiments/results"
@@ -308,6 +308,7 @@ def test_bars_that_are_not_there_are_left_out() -> None:
             "Ours",
             ["one", "a-very-long-name-of-a-model-that-has-been-tuned"],
             {"FT": [50.0, None], "PT": [1, 2]},
+            seeds={"FT": [[40.0, 60.0], []], "PT": [[1.0], [2.0]]},
         ),
         BarPanel("Published", ["x"], {"FT": [99.0]}, published=True),
     ]
@@ -315,5 +316,10 @@ def test_bars_that_are_not_there_are_left_out() -> None:
     first, second = figure.axes
     assert len(first.patches) == 3
     assert second.patches[0].get_hatch()
+    # Single runs are dots where there are several.
+    (dots,) = first.lines
+    assert list(dots.get_ydata()) == [40.0, 60.0]
+    bar = first.patches[0]
+    assert list(dots.get_xdata()) == pytest.approx([bar.get_x() + bar.get_width() / 2] * 2)
     assert [label.get_text() for label in figure.legends[0].get_texts()] == ["FT", "PT"]
     assert "\n" in first.get_xticklabels()[1].get_text()

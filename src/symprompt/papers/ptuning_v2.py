@@ -285,7 +285,7 @@ def draw_v2(entries: Entries, folder: Path) -> dict[str, list[Picture]]:
             continue
         title = f"{model}: methods by task"
         caption = (
-            "Our runs, mean over seeds: accuracy of classes, F1 of entities, answers and roles."
+            "Our runs, mean over seeds (dots): accuracy of classes, F1 of entities, answers, roles."
         )
         figure = draw_bar_panels([panel], title=title, caption=caption)
         # Stored results call models as they like, and Markdown's links end at a space.
@@ -324,15 +324,16 @@ def _task_panel(entries: Entries, model: str) -> BarPanel | None:
     tasks = [task for task in NAMES if entries.any_of([model], [task], METHODS)]
     if not tasks:
         return None
-    bars: dict[str, list[float | None]] = {}
+    seeds: dict[str, list[Sequence[float]]] = {}
     for method, label in METHODS.items():
         if entries.any_of([model], tasks, [method]):
             found = [(task, entries.find(model, task, method)) for task in tasks]
-            bars[label] = [
-                fmean(entry["accuracy" if task in CLASSES else "f1"]) if entry else None
+            seeds[label] = [
+                entry["accuracy" if task in CLASSES else "f1"] if entry else ()
                 for task, entry in found
             ]
-    return BarPanel("", [NAMES[task] for task in tasks], bars)
+    bars = {label: [fmean(runs) if runs else None for runs in own] for label, own in seeds.items()}
+    return BarPanel("", [NAMES[task] for task in tasks], bars, seeds=seeds)
 
 
 def _size(parameters: int) -> str:

@@ -11,7 +11,7 @@ import io
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -551,12 +551,14 @@ class BarPanel:
     Attributes:
         bars: method -> a number for each group, None where there is none.
         published: the numbers are a paper's; they are hatched.
+        seeds: method -> each group's single runs, whose mean a bar is; they are dots.
     """
 
     title: str
     groups: Sequence[str]
     bars: Mapping[str, Sequence[float | None]]
     published: bool = False
+    seeds: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
 
 
 def draw_bar_panels(panels: Sequence[BarPanel], *, title: str, caption: str) -> Figure:
@@ -611,6 +613,10 @@ def _draw_panel(axes: Axes, panel: BarPanel, colours: Mapping[str, Any], *, crow
             if value is not None:
                 axes.bar(place + shift, value, 0.9 * width, **look)
                 _write(axes, f"{value:.1f}", (place + shift, value), (0, 2), **text)
+        for place, runs in enumerate(panel.seeds.get(method, ())):
+            if len(runs) > 1:
+                places = [place + shift] * len(runs)
+                axes.plot(places, runs, "o", color=INK, markersize=3, markeredgecolor="white")
     axes.set_xlim(-0.55, len(panel.groups) - 0.45)
     axes.set_title(panel.title, fontsize=9, color=INK)
     _style(axes)
