@@ -23,7 +23,7 @@ from symprompt.probing.rewording import MEASURES, measure_consistency
 from symprompt.prompts import Template
 from symprompt.report.consistency import consistency_tables
 from tiny.models import CITIES, COUNTRIES
-from tiny.runs import Call, Make, few_answers, write_prompts
+from tiny.runs import Call, Make, few_answers, write_lama, write_prompts
 
 WORDS = {
     "capital": ("[X] is the old [Y].", "[Y] is the capital of [X] .", "The city of [X] is [Y] ."),
@@ -225,6 +225,17 @@ def test_a_causal_models_rewordings_end_with_the_object(
     assert found.rewordings == {"capital": 2}
     assert found.notes == ("fewer than two rewordings, so left out: in",)
     assert found.example == "[X] is [Y]"
+
+
+def test_relations_that_the_run_left_out_are_named(make: Make, tmp_path: Path) -> None:
+    data = str(write_lama(tmp_path / "data", without_dev=("P19",)))
+    config = make(tmp_path / "run", data=data, facts={"skip_unusable": True})
+    words = {"P17": WORDS["in"], "P36": WORDS["capital"]}
+    found = measure_consistency(
+        symprompt.train(config), [write_prompts(tmp_path / "words", words)], device="cpu"
+    )
+    assert found.notes[0] == "1 relation left out (no usable dev facts: P19)"
+    assert found.notes[0] in consistency_tables({"run": found}).to_markdown()
 
 
 def test_runs_are_compared_in_tables(make: Make, tmp_path: Path, call: Call) -> None:

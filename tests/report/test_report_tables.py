@@ -241,6 +241,13 @@ def test_filtered_ranks_stand_beside_raw_ones_where_they_differ() -> None:
     assert [set(row) >= {"filtered"} for row in first["runs"] + second["runs"]] == [True] * 2 + [
         False
     ] * 2
+    (change,), (unchanged,) = first["differences"], second["differences"]
+    (wanted,) = alone["relations"][0]["differences"]
+    assert change["filtered"] == wanted
+    assert change["mrr"] != wanted["mrr"]
+    assert "filtered" not in unchanged
+    for section, shown in zip(found.grids[-1].sections, (True, False), strict=True):
+        assert section[-1][-1].startswith(f"{wanted['mrr']['difference']:+.2f}") is shown
     assert "| filtered P@1 | filtered P@10 | filtered MRR |" in found.to_markdown()
     assert "other true objects of the same subject are left out" in found.to_markdown()
 

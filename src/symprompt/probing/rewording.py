@@ -35,6 +35,7 @@ from symprompt.probing.ask import Answer, Answers, Run
 from symprompt.probing.methods.base import method_class
 from symprompt.probing.prepare import distinct_templates
 from symprompt.probing.results import Array, load_card, load_facts, run_config
+from symprompt.probing.summary import skipped_notes
 from symprompt.prompts import Template
 
 MEASURES = ("consistency", "p1", "always", "own")
@@ -110,7 +111,9 @@ def measure_consistency(
                 f"the facts of {folder.path} came with one template for each relation; name a "
                 "folder or file of others with --templates."
             )
-    notes = [f"{counted(len(bad), 'template')} left out, the first: {bad[0]}"] if bad else []
+    notes = skipped_notes(folder.manifest.details.get("skipped", {}))
+    if bad:
+        notes.append(f"{counted(len(bad), 'template')} left out, the first: {bad[0]}")
     vocabulary = run.load_backbone(model, device, tick).vocabulary
     wordings = {
         name: distinct_templates(vocabulary, [Template.parse(text) for text in texts if text])

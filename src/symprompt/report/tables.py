@@ -298,29 +298,45 @@ def _compare_relations(
 ) -> list[str]:
     """Add to each relation's row the other runs minus the first; return notes on what was lost."""
     notes = []
+    by_name = {row["relation"]: row for row in rows}
     for run in runs:
-        pairs = shared_facts(first.key, run.key)
-        if run is first or not len(pairs):
+        if run is first or not len(shared_facts(first.key, run.key)):
             continue
-        ours, theirs = pairs.T
-        found = averages.paired_by_relation(
-            first.rank[ours], run.rank[theirs], first.relation[ours], draws=draws
-        )
+        kinds = [kind for kind in first.beside if kind in run.beside]
+        beside = {kind: _paired(first.beside[kind], run.beside[kind], draws) for kind in kinds}
+        found = _paired(first, run, draws)
         lost = []
-        for number, means in found.items():
-            (row,) = (own for own in rows if own["relation"] == first.relation_names[number])
-            change: dict[str, Any] = {"name": run.name, "to": first.name}
-            change["facts"] = int((first.relation[ours] == number).sum())
-            change |= {metric: asdict(mean) for metric, mean in means.items()}
+        for name, change in found.items():
+            row = by_name[name]
+            shown = {kind for own in row["runs"] for kind in own}
+            change |= {
+                kind: own[name] for kind, own in beside.items() if kind in shown and name in own
+            }
             row.setdefault("differences", []).append(change)
-            if means["mrr"].difference < -_MUCH and means["mrr"].p < _SURE:
-                lost.append(f"{row['relation']} ({means['mrr'].difference:+.1f})")
+            if change["mrr"]["difference"] < -_MUCH and change["mrr"]["p"] < _SURE:
+                lost.append(f"{name} ({change['mrr']['difference']:+.1f})")
         notes.append(
             f"{labels[run.name]} minus {labels[first.name]}, relations that lose more than "
             f"{_MUCH:g} MRR (p < {_SURE:g}, corrected for {counted(len(found), 'relation')}): "
             f"{', '.join(lost) or 'none'}."
         )
     return [*notes, _ABOUT_RELATIONS] if notes else []
+
+
+def _paired(first: RunScores, run: RunScores, draws: int) -> dict[str, dict[str, Any]]:
+    """Return a run minus the first for each relation, on the facts that both have."""
+    ours, theirs = shared_facts(first.key, run.key).T
+    relation = first.relation[ours]
+    found = averages.paired_by_relation(first.rank[ours], run.rank[theirs], relation, draws=draws)
+    return {
+        first.relation_names[number]: {
+            "name": run.name,
+            "to": first.name,
+            "facts": int((relation == number).sum()),
+            **{metric: asdict(mean) for metric, mean in means.items()},
+        }
+        for number, means in found.items()
+    }
 
 
 # The kind of the figures, "" for a run's own ranks, and the metric -> the column's heading.
