@@ -14,6 +14,7 @@ from rich.console import Console
 from symprompt.errors import SympromptError
 from symprompt.files.grid import Grids
 from symprompt.report.printing import show
+from symprompt.report.records import Results
 from symprompt.report.tables import RunScores, comparison
 from symprompt.runs import statistics as averages
 
@@ -309,3 +310,12 @@ def test_by_relation_runs_are_compared_with_the_first_and_losses_are_named() -> 
     assert any(note.endswith("corrected for 3 relations): none.") for note in same.notes)
     alone = comparison([make_run("a", **common, rank=before)], by_relation=True, draws=20)
     assert not alone.notes
+
+
+@pytest.mark.parametrize(
+    ("lower", "told"), [({"P463": "-1.27, p = 0.490"}, "P463 -1.27, p = 0.490."), ({}, "none.")]
+)
+def test_stored_results_name_the_relations_that_lose(lower: dict[str, str], told: str) -> None:
+    (line,) = Results((), {"relations with a lower MRR": lower}).tables().notes
+    assert line.endswith(f": {told}")
+    assert Results((), {"note": "a note"}).tables().notes == ["a note"]

@@ -68,8 +68,14 @@ class Results:
             groups.setdefault((table,) if table else about, []).append(record)
         grids = [_grid(", ".join(filter(None, key)), own) for key, own in groups.items()]
         note = str(self.about.get("note", ""))
+        notes = [note] if note else []
+        lower = self.about.get("relations with a lower MRR")
+        if isinstance(lower, dict):
+            told = "; ".join(f"{name} {change}" for name, change in lower.items())
+            about = "Relations in which SPE, as it was run, has a lower MRR than P-tuning"
+            notes.append(f"{about} (p by Holm's method): {told or 'none'}.")
         values = {"note": note, **plain_results(self.about, self.records)}
-        return Grids(values, grids, [note] if note else [])
+        return Grids(values, grids, notes)
 
 
 def plain_results(about: Mapping[str, Any], records: Iterable[Record]) -> dict[str, Any]:
