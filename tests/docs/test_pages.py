@@ -67,7 +67,11 @@ def test_commands_and_python_run_as_printed(
             assert capsys.readouterr().out.strip()
 
 
-@pytest.mark.parametrize("path", [*WRITTEN, ROOT / "README.md"], ids=name_of)
+@pytest.mark.parametrize(
+    "path",
+    [*WRITTEN, ROOT / "README.md", ROOT / "experiments/plan.md", ROOT / "experiments/models.md"],
+    ids=name_of,
+)
 def test_every_command_is_known_to_the_parser(path: Path) -> None:
     for block in blocks(path):
         for words in block.commands():

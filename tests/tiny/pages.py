@@ -30,7 +30,7 @@ class Block:
     def commands(self) -> list[list[str]]:
         """Return the words of its commands, without the program's name."""
         found = []
-        for line in self.text.splitlines():
+        for line in self.text.replace("\\\n", " ").splitlines():
             if line.startswith(("symprompt ", "torchrun ")):
                 words = shlex.split(line, comments=True)
                 start = words.index("symprompt.cli") if words[0] == "torchrun" else 0
