@@ -72,8 +72,8 @@ class Results:
         lower = self.about.get("relations with a lower MRR")
         if isinstance(lower, dict):
             told = "; ".join(f"{name} {change}" for name, change in lower.items())
-            about = "Relations in which SPE, as it was run, has a lower MRR than P-tuning"
-            notes.append(f"{about} (p by Holm's method): {told or 'none'}.")
+            which = "Relations in which SPE, as it was run, has a lower MRR than P-tuning"
+            notes.append(f"{which} (p by Holm's method): {told or 'none'}.")
         values = {"note": note, **plain_results(self.about, self.records)}
         return Grids(values, grids, notes)
 
