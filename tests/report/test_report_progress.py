@@ -80,6 +80,8 @@ def test_a_terminal_has_a_bar_for_each_stage_and_each_time_it_begins(clock: list
             ["training: 1/2, 0 s", "training: 2/2, 0 s"] * 2,
         ),
         ([("asking [b]", 1, 1, "[/i] :smile:")], 0, ["asking [b]: 1/1 [/i] :smile:, 0 s"]),
+        # A total of 0 is not known.
+        ([("embed", 1, 0, ""), ("embed", 2, 0, "")], 1, ["embed: 1, 0 s"]),
         ([("asking", 1, 1, "word " * 50)], 0, [f"asking: 1/1 {'word ' * 50}, 0 s"]),
     ],
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Tick = Callable[[str, int, int, str], None]
-"""Called with (stage, done, total, note) as work goes on."""
+"""Called with (stage, done, total, note) as work goes on; a total of 0 is not known."""
 # An estimate looks back at so many marks at most, so far apart at least.
 _MARKS = 1000
 _MARK_SECONDS = 0.1
@@ -77,9 +77,9 @@ def show_progress(console: Console | None = None) -> Iterator[Tick]:
             note = escape(note)
             # A stage that falls back has begun anew, as in a second run: it gets a bar of its own.
             if stage not in tasks or done < tasks[stage][1]:
-                tasks[stage] = (progress.add_task(stage, total=total, note=note), done)
+                tasks[stage] = (progress.add_task(stage, total=total or None, note=note), done)
             bar = tasks[stage][0]
-            progress.update(bar, completed=done, total=total, note=note)
+            progress.update(bar, completed=done, total=total or None, note=note)
             tasks[stage] = (bar, done)
 
         yield tick
@@ -101,7 +101,7 @@ class _Lines:
     def __call__(self, stage: str, done: int, total: int, note: str) -> None:
         now = time.monotonic()
         # A stage that falls back has begun anew, as in a second run.
-        first = done < self.done.get(stage, total + 1)
+        first = stage not in self.done or done < self.done[stage]
         self.done[stage] = done
         if first:
             self.begun[stage], self.late[stage] = (now, done), deque(maxlen=_MARKS)
@@ -111,7 +111,7 @@ class _Lines:
         # The first steps are slow where they compile or record: the later half counts.
         while len(late) > 1 and 2 * (done - late[1][1]) >= done - start > 0:
             late.popleft()
-        if not first and done < total and now - self.last < self.every:
+        if not first and (not total or done < total) and now - self.last < self.every:
             return
         self.last = now
         (since, before), spent, rate, left = late[0], now - begun, "", ""
@@ -122,9 +122,9 @@ class _Lines:
         if now > since and total > done > before > start:
             rest = (now - since) / (done - before) * (total - done)
             left = f", about {duration(rest)} left"
-        note = f" {note}" if note else ""
+        far, note = f"{done}/{total}" if total else f"{done}", f" {note}" if note else ""
         self.console.print(
-            escape(f"{stage}: {done}/{total}{note}, {duration(spent)}{rate}{left}"),
+            escape(f"{stage}: {far}{note}, {duration(spent)}{rate}{left}"),
             highlight=False,
             markup=False,
             emoji=False,
