@@ -45,13 +45,16 @@ def main() -> None:
     for name in ("model", "name", "semcor", "data"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--wordnet", default="")
-    parser.add_argument("--device", default="auto")
+    for name in ("device", "dtype"):
+        parser.add_argument(f"--{name}", default="auto")
     flags = parser.parse_args()
     wordnet = load_wordnet(flags.wordnet)
     tagged = load_sense_corpus(flags.semcor, wordnet.senses)
     tests = load_test_sets(flags.data, wordnet.senses)
     with show_progress() as tick:
-        model = LanguageModel.load(flags.model, device=flags.device, head=False, tick=tick)
+        model = LanguageModel.load(
+            flags.model, device=flags.device, dtype=flags.dtype, head=False, tick=tick
+        )
         seen = _embed(model, tagged, tick)
         asked = {name: _embed(model, corpus, tick) for name, corpus in tests.items()}
         found: dict[tuple[str, str], Hits] = {}
@@ -81,7 +84,13 @@ def main() -> None:
                 }
     about = {"command": "senses", "model": flags.name, "data": tagged.name}
     records = [Record(**about, **own) for own in rows(found, frequent)]
-    told = {"chosen on": DEV, "words of SemCor": len(seen), "layers": seen.shape[1] - 1}
+    told = {
+        "chosen on": DEV,
+        "words of SemCor": len(seen),
+        "layers": seen.shape[1] - 1,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": model.device.type,
+    }
     flags.out.write_text(json.dumps(plain_results(told, records), indent=1) + "\n")
 
 
