@@ -62,6 +62,7 @@ NAMES = {
     "squad-pt2-grid": "SQuAD 1.1, the grid of settings on held-out questions",
     "spans": "Spans, CRF, relations, nested names",
     "senses": "Word senses",
+    "sense-layers": "Word senses, layers chosen on Semeval-2007",
     "isotropy": "Isotropy",
     "fact-steps": "Seconds of a step, facts",
     "task-methods": "Seconds and memory of a step, tasks",
