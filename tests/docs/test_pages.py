@@ -92,6 +92,20 @@ def test_every_picture_is_there_and_small() -> None:
                 assert (path.parent / name).stat().st_size < 400_000, name
 
 
+def test_prose_is_at_most_100_characters_wide() -> None:
+    for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "experiments").glob("*.md")]:
+        if {"generated", "_build"} & set(path.parts):
+            continue
+        text = re.sub(r"^ *```.*?^ *```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+        # What cannot be wrapped: headings, rows of tables, a link or code of that length.
+        wide = [
+            line
+            for line in text.splitlines()
+            if len(line) > 100 and line.lstrip()[0] not in "#|" and len(line.split()) > 3
+        ]
+        assert wide == [], path
+
+
 def test_pages_ask_no_other_server() -> None:
     for path in (DOCS / "conf.py", DOCS / "_static" / "site.css"):
         assert "http" not in path.read_text(encoding="utf-8")
