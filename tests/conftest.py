@@ -26,9 +26,10 @@ from tiny.runs import Call, Said
 # The models are so small that threads only wait for each other.
 torch.set_num_threads(1)
 
-# A shell starts jobs in the background deaf to interruptions, which some tests send.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell makes background jobs deaf to interruptions, nohup to hang-ups; some tests send both.
+for number, usual in [(signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)]:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 # How fast examples are drawn says something about the machine's other jobs, not about the code.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
