@@ -7,7 +7,8 @@ The floor counts what must be computed: with P weights in the layers of a frozen
 and the vocabulary product at the asked positions alone, over real tokens (no padding), divided by
 the rate of the largest matrix product measured in the same run. The vocabulary product runs in
 float32 and counts at the same rate; the prompt encoder and the optimiser are not counted. Steps
-follow each other as in training, where nothing waits between them.
+follow each other as in training, where nothing waits between them. Asking back must read a sentence
+once, however many facts share it; ``--masking`` says what is masked of a subject.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from symprompt.facts import FactSet, load_facts
 from symprompt.models import LanguageModel
+from symprompt.probing.asked_once import subject_tokens, token_views
 from symprompt.probing.config import make_config
 from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import make_method, prepare
 from symprompt.probing.problem import Problem
+from symprompt.probing.queries import Masking, tokens_of
 from symprompt.probing.train import PromptTraining
+from symprompt.prompts import Layout
 
 
 def random_base(path: str) -> str:
@@ -73,6 +77,7 @@ def main() -> None:
         help="a random BERT of 12 layers, width 768 and 28,996 words, with the model's tokenizer",
     )
     parser.add_argument("--facts", type=int, default=2048, help="test facts to ask back")
+    parser.add_argument("--masking", choices=["one", "chain", "whole"], default="one")
     flags = parser.parse_args()
     path = random_base(flags.model) if flags.random_base else flags.model
     backbone = LanguageModel.load(path, device=flags.device, dtype=flags.dtype)
@@ -82,17 +87,17 @@ def main() -> None:
     rate = product_rate(backbone.device, backbone.dtype)
     print(json.dumps({"product TFLOP/s": round(rate / 1e12, 2), "body": body_weights(backbone)}))
     for name in ("ptuning", "spe"):
-        case = Case(name, backbone, facts)
+        case = Case(name, backbone, facts, masking=flags.masking)
         if case.seconds:
             print(json.dumps({"recording graphs, s": round(case.seconds, 2)}))
         seconds = steady_seconds(case.step, backbone.device, flags.steps)
         floor = step_operations(case.problem, case.rows, back=name == "spe") / rate
         _report(f"{name} step, {len(case.rows)} facts", seconds, floor, backbone)
         if name == "spe":
-            ask, queries = asking_back(case.problem, case.method, flags.facts)
+            ask, queries = asking_back(case.problem, case.method, flags.facts, flags.masking)
             seconds = median_seconds(ask, backbone.device, 1)
             floor = operations(backbone, queries.tokens, queries.sentences) / rate
-            _report(f"ask back, {queries}", seconds, floor, backbone)
+            _report(f"ask back, {queries}, masking {flags.masking}", seconds, floor, backbone)
 
 
 class Case:
@@ -104,9 +109,15 @@ class Case:
     """
 
     def __init__(
-        self, name: str, backbone: LanguageModel, facts: FactSet, *, capture: bool | None = None
+        self,
+        name: str,
+        backbone: LanguageModel,
+        facts: FactSet,
+        *,
+        masking: Masking = "one",
+        capture: bool | None = None,
     ) -> None:
-        method = {"name": name, "vectors": "separate", "average": "sum"}
+        method = {"name": name, "vectors": "separate", "average": "sum", "masking": masking}
         config = make_config({"method": method, "seed": 0})
         self.problem = prepare(config, backbone, facts)
         self.method = make_method(config, self.problem)
@@ -150,31 +161,51 @@ class Queries(NamedTuple):
 
 
 def asking_back(
-    problem: Problem, method: Method, facts: int
+    problem: Problem, method: Method, facts: int, masking: Masking
 ) -> tuple[Callable[[int], None], Queries]:
-    """Return a function that scores the subjects of some test facts, and what it reads."""
-    layout = problem.sentences["test"].object_prompt
+    """Return a function that scores the subjects of some test facts, and what it reads.
+
+    Their candidates are objects of their relation's training facts, often ones more often.
+    """
+    sentences, generator = problem.sentences["test"], np.random.default_rng(0)
+    layout, gold = sentences.subject_prompt, problem.sentences["train"].gold.cpu().numpy()
     rows = np.arange(0, len(layout), max(1, len(layout) // facts))
+    candidates = np.empty((len(rows), 15), np.int64)
+    trained = problem.sentences["train"].subject_prompt.relations
+    for relation in np.unique(layout.relations[rows]):
+        own, counts = np.unique(gold[trained == relation], return_counts=True)
+        here = layout.relations[rows] == relation
+        # The largest of logarithms with Gumbel noise are a draw without replacement.
+        noise = np.log(counts) + generator.gumbel(size=(int(here.sum()), len(own)))
+        chosen = own[np.argsort(-noise, axis=1)[:, :15]]
+        candidates[here] = np.pad(chosen, ((0, 0), (0, 15 - chosen.shape[1])), constant_values=-1)
+    given = torch.from_numpy(candidates).to(problem.backbone.device)
     with torch.no_grad():
         vectors = method.vectors()
-    generator = torch.Generator().manual_seed(0)
-    candidates = torch.randint(
-        0, len(problem.backbone.vocabulary), (len(rows), 15), generator=generator
-    ).to(problem.backbone.device)
 
     def ask(_turn: int) -> None:
         with torch.no_grad():
             method.subject_scores(
-                problem.sentences["test"],
-                rows[np.argsort(layout.lengths[rows])],
-                candidates,
-                vectors,
-                max_tokens=problem.backbone.token_budget(),
+                sentences, rows, given, vectors, max_tokens=problem.backbone.token_budget()
             )
 
-    sentences = int(15 * layout.subject_lengths[rows].sum())
-    tokens = float(15 * (layout.subject_lengths[rows] * layout.lengths[rows]).sum())
-    return ask, Queries(len(rows), sentences, tokens)
+    lengths = read_lengths(layout, rows, candidates, masking)
+    return ask, Queries(len(rows), len(lengths), float(lengths.sum()))
+
+
+def read_lengths(
+    layout: Layout, rows: np.ndarray, candidates: np.ndarray, masking: Masking
+) -> np.ndarray:
+    """Return the tokens of every sentence that must be read, each counted once."""
+    fact, rank = np.nonzero(candidates >= 0)
+    counts = layout.subject_lengths[rows]
+    tokens = subject_tokens(layout, rows)
+    views = token_views(tokens, counts, layout.relations[rows], masking=masking)
+    owner, offset = tokens_of(counts[fact])
+    keys = np.stack([views[fact[owner], offset], candidates[fact, rank][owner]])
+    _, first = np.unique(keys, axis=1, return_index=True)
+    found: np.ndarray = layout.lengths[rows[fact[owner[first]]]]
+    return found
 
 
 def _report(stage: str, seconds: float, floor: float, backbone: LanguageModel) -> None:

@@ -18,11 +18,9 @@ from symprompt.probing import queries as ranking
 from symprompt.probing.prepare import prepare
 from symprompt.probing.problem import Problem
 from symprompt.probing.queries import (
-    Average,
     Masking,
     TokenLikelihoods,
     object_logits,
-    score_subjects,
     subject_likelihoods,
 )
 from symprompt.probing.results import Ranks
@@ -110,89 +108,6 @@ def test_a_row_may_be_asked_with_several_objects(
     score = found.mean_log()
     torch.testing.assert_close(score[0], score[3], rtol=0, atol=1e-12)
     assert (score[0] - score[1]).abs() > 1e-6
-
-
-def test_a_chain_asks_as_many_sentences_as_one_mask_at_a_time(
-    bert: LanguageModel, problem: Problem, vectors: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layout = problem.sentences["train"].subject_prompt
-    assert layout.subject_lengths.max() > 2
-    sizes: dict[Masking, list[tuple[int, ...]]] = {"one": [], "chain": []}
-    original = bert.logits_at
-    found = {}
-    for masking, own in sizes.items():
-
-        def watch(
-            inputs: Inputs, positions: torch.Tensor, own: list[tuple[int, ...]] = own
-        ) -> torch.Tensor:
-            own.append(tuple(inputs.embeddings.shape))
-            return original(inputs, positions)
-
-        monkeypatch.setattr(bert, "logits_at", watch)
-        found[masking] = score_subjects(
-            bert,
-            layout,
-            np.arange(len(layout)),
-            torch.tensor([[10, 11]] * len(layout)),
-            vectors,
-            masking=masking,
-            average="sum",
-            max_tokens=100,
-        )
-    assert sizes["one"] == sizes["chain"]
-    # A subject's last token has none after it; the others do.
-    assert torch.equal(*(own[layout.subject_lengths == 1] for own in found.values()))
-    several = torch.from_numpy(layout.subject_lengths > 1)
-    assert (found["one"] != found["chain"])[several].all()
-
-
-@pytest.mark.parametrize("average", ["sum", "log", "probability"])
-@pytest.mark.parametrize("max_tokens", [1, 100, 4096])
-def test_facts_share_the_sentences_of_subjects_masked_whole(
-    max_tokens: int,
-    average: Average,
-    bert: LanguageModel,
-    problem: Problem,
-    vectors: torch.Tensor,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each pair of a fact and a candidate asked by a sentence of its own, one at a time."""
-    monkeypatch.setitem(bert.__dict__, "longest_packed", 128)
-    layout = problem.sentences["train"].subject_prompt
-    rows = np.arange(len(layout))[::-1].copy()
-    candidates = torch.tensor([[10, 11, 12]] * len(rows))
-    candidates[1::2, 2], candidates[::3, 0] = -1, 13
-    read: list[int] = []
-    original = bert.logits_at
-
-    def watch(inputs: Inputs, *positions: torch.Tensor) -> torch.Tensor:
-        read.append(len(inputs.embeddings))
-        return original(inputs, *positions)
-
-    monkeypatch.setattr(bert, "logits_at", watch)
-    found = score_subjects(
-        bert,
-        layout,
-        rows,
-        candidates,
-        vectors,
-        masking="whole",
-        average=average,
-        max_tokens=max_tokens,
-    )
-    asked = sum(read)
-    distinct = set()
-    for place, row in enumerate(rows):
-        for rank, own in enumerate(candidates[place].tolist()):
-            if own < 0:
-                assert found[place, rank] == 0
-                continue
-            alone = subject_likelihoods(
-                bert, layout, rows[[place]], vectors, masking="whole", objects=torch.tensor([own])
-            ).average(average)
-            torch.testing.assert_close(found[place, [rank]], alone, rtol=0, atol=1e-10)
-            distinct.add((int(layout.relations[row]), int(layout.subject_lengths[row]), own))
-    assert asked == len(distinct) < int((candidates >= 0).sum())
 
 
 def test_true_objects_are_asked_where_none_are_given(

@@ -15,8 +15,8 @@ from symprompt.errors import ConfigError
 from symprompt.facts import FactSet
 from symprompt.files.progress import silent
 from symprompt.models import LanguageModel
+from symprompt.probing.asked_once import score_subjects
 from symprompt.probing.evaluate import predict_splits
-from symprompt.probing.queries import score_subjects
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.results import Combination, load_combination
 from tiny.models import CAUSAL_TEMPLATE, run_config, train

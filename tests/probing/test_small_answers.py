@@ -12,7 +12,7 @@ import torch
 import symprompt
 from symprompt import LanguageModel, Run
 from symprompt.facts import Fact, FactSet, Relation
-from symprompt.probing import queries
+from symprompt.probing import asked_once
 from symprompt.probing.ask import stored_method, stored_problem
 from symprompt.probing.coherency import measure_coherency
 from symprompt.probing.problem import tensorise
@@ -154,13 +154,14 @@ def test_what_is_no_candidate_is_not_asked_back(
     make_small: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    plain = queries.subject_likelihoods
+    plain = asked_once._Reader.likelihoods
 
-    def counted(backbone: Any, layout: Any, rows: np.ndarray, *rest: Any, **more: Any) -> Any:
-        read.append(len(rows))
-        return plain(backbone, layout, rows, *rest, **more)
+    def counted(self: Any, rows: np.ndarray, offset: np.ndarray, *rest: Any) -> Any:
+        # A pair of a fact and a candidate has one query about the subject's first token.
+        read.append(int((offset == 0).sum()))
+        return plain(self, rows, offset, *rest)
 
-    monkeypatch.setattr(queries, "subject_likelihoods", counted)
+    monkeypatch.setattr(asked_once._Reader, "likelihoods", counted)
     run = symprompt.train(make_small(tmp_path / "run", method=SEPARATE))
     real = sum(int((run.predictions(own)[0].candidates >= 0).sum()) for own in ("dev", "test"))
     assert (

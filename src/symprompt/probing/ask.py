@@ -505,10 +505,9 @@ class Askable:
         return {getattr(fact, kind) for fact in facts} if self.known else None
 
     @cached_property
-    def answers(self) -> tuple[int, int]:
-        """Fewest and most answers that a relation may give; a GPU is waited for once."""
-        few, most = self.problem.allowed.sum(1).aminmax()
-        return int(few), int(most)
+    def most_answers(self) -> int:
+        """Most answers that a relation may give; a GPU is waited for once."""
+        return int(self.problem.allowed.sum(1).max())
 
     def object_id(self, place: int, object: str) -> int:
         """Return the answer that an object is in a relation.
@@ -701,7 +700,7 @@ def rank_objects(
         What waits for the answers, in the order of the sentences.
     """
     problem, method = question.problem, question.method
-    few, size = question.answers
+    size = question.most_answers
     asked = min(question.k, size) if question.weights else 0
     within = question.config.method.within
     width = min(max(asked, top), size)
@@ -747,8 +746,6 @@ def rank_objects(
                     question.vectors,
                     max_tokens=problem.max_tokens,
                     second=second,
-                    # One answer may be barred: the subject itself.
-                    complete=few > asked and not within,
                     tick=tick,
                 )
         # Those that are not re-ranked have no such scores.

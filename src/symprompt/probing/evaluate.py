@@ -55,8 +55,7 @@ from symprompt.runs.folder import Folder, Manifest
 from symprompt.runs.statistics import summarise
 
 _FACTS_AT_ONCE = 2048
-_SHARING_AT_ONCE = 1 << 15
-_PASSES_AT_ONCE = 16
+_ASKED_BACK_AT_ONCE = 1 << 15
 WEIGHTS: tuple[float, ...] = (
     *(round(0.05 * step, 2) for step in range(20)),
     *(round(1 + 0.1 * step, 1) for step in range(11)),
@@ -251,7 +250,6 @@ def ask_back(
     *,
     max_tokens: int,
     second: bool = False,
-    complete: bool = False,
     tick: Tick = silent,
     stage: str = "asking back",
 ) -> Tensor:
@@ -260,19 +258,18 @@ def ask_back(
     Args:
         candidates: [n, k] tokens, or ids of names; -1 is none and is not asked.
         second: by the second subject prompt.
-        complete: whether no candidate is -1; a GPU is not waited for to look.
     """
     facts, k = candidates.shape
-    if method.shares_sentences(second=second):
-        passes = np.array_split(np.arange(facts), 1 + facts // _SHARING_AT_ONCE)
-    else:
-        # A GPU gets many full passes at once, so that it need not wait for the next.
-        at_once = _PASSES_AT_ONCE if candidates.is_cuda else 1
-        passes = query_passes(method, sentences, k, max_tokens * at_once, most=0)
     found = torch.zeros(facts, k, dtype=torch.float32, device=candidates.device)
-    done = 0
-    for rows in passes:
+    # Facts of a relation share sentences.
+    order = np.argsort(sentences.subject_prompt.relations, kind="stable")
+    before = 0
+    for rows in np.array_split(order, 1 + facts // _ASKED_BACK_AT_ONCE):
         index = send(rows, candidates.device)
+
+        def report(count: int, before: int = before) -> None:
+            tick(stage, before + count, facts, "")
+
         found[index] = method.subject_scores(
             sentences,
             rows,
@@ -280,10 +277,10 @@ def ask_back(
             vectors,
             max_tokens=max_tokens,
             second=second,
-            complete=complete,
+            done=report,
         ).float()
-        done += len(rows)
-        tick(stage, done, facts, "")
+        before += len(rows)
+        report(0, before)
     return found
 
 

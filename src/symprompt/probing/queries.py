@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.engine.batches import make_batches
 from symprompt.errors import SympromptError
 from symprompt.models import LanguageModel
 from symprompt.probing.results import Ranks
-from symprompt.prompts import Layout, NameTable, PackedQuestion, Question, packed_question
+from symprompt.prompts import Layout, PackedQuestion, Question, packed_question
 from symprompt.runs.environment import send
 
 OBJECT_PART = "forth"
@@ -37,6 +36,11 @@ Masking = Literal["one", "chain", "whole"]
 Average = Literal["log", "probability", "sum"]
 
 
+def exact_dtype(backbone: LanguageModel) -> torch.dtype:
+    """Return the dtype of what is learned and summed up: float32, or float64 as the model's."""
+    return torch.float64 if backbone.dtype == torch.float64 else torch.float32
+
+
 def object_logits(
     backbone: LanguageModel, layout: Layout, rows: np.ndarray, vectors: Tensor | None
 ) -> Tensor:
@@ -45,7 +49,35 @@ def object_logits(
     A causal model's are its output just before the blank (P-tuning, section 4.1).
     """
     index = send(rows, backbone.device)
-    return _token_logits(backbone, layout, rows, index, layout.object_at[index], vectors)[0]
+    return _token_logits(backbone, layout, rows, index, layout.object_at[index], vectors)
+
+
+def subject_logits(
+    backbone: LanguageModel,
+    layout: Layout,
+    rows: np.ndarray,
+    offset: np.ndarray,
+    vectors: Tensor | None,
+    *,
+    masking: Masking,
+    objects: Tensor | None,
+) -> Tensor:
+    """Return the logits [b, v] of a token of each subject, the object in place.
+
+    Where ``one_sentence`` asks for all of a subject's tokens they are [n, v], those of the first
+    subject, then those of the second.
+
+    Args:
+        rows: [b] facts; one may stand several times.
+        offset: [b] which token is queried, unless all are.
+        masking, objects: see ``subject_likelihoods``.
+    """
+    index = send(rows, backbone.device)
+    if one_sentence(backbone, masking):
+        return _blank_logits(backbone, layout, rows, index, vectors, objects)
+    until = subject_end(layout)[index] if masking == "chain" else None
+    at = layout.subject_at[index] + send(offset, backbone.device)
+    return _token_logits(backbone, layout, rows, index, at, vectors, objects, until)
 
 
 def _token_logits(
@@ -57,8 +89,8 @@ def _token_logits(
     vectors: Tensor | None,
     objects: Tensor | None = None,
     until: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return logits [b, v] and tokens [b] of one position in each of some rows.
+) -> Tensor:
+    """Return the logits [b, v] of one position in each of some rows.
 
     Args:
         rows, index: [b] facts, on the CPU and on the device.
@@ -91,23 +123,23 @@ def _token_logits(
             until=until,
             padded=layout.is_padded(rows, width),
         )
-    return backbone.logits_at(question.inputs(backbone, vectors), question.at), question.target
+    return backbone.logits_at(question.inputs(backbone, vectors), question.at)
 
 
 def _blank_logits(
     backbone: LanguageModel,
     layout: Layout,
     rows: np.ndarray,
+    index: Tensor,
     vectors: Tensor | None,
     objects: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return logits [n, v] of every subject token, one sentence a row; owners and offsets [n].
+) -> Tensor:
+    """Return the logits [n, v] of every subject token, one sentence a row.
 
     All tokens of a subject are masked. A causal model masks none: the subject stands last, and one
     pass gives the likelihood of each of its tokens given the object and those before (teacher
     forcing); our extension of SPE, which is about masked models.
     """
-    index = send(rows, backbone.device)
     owner, offset = (send(x, backbone.device) for x in tokens_of(layout.subject_lengths[rows]))
     first, last = layout.subject_at[index], subject_end(layout)[index]
     width = layout.width(rows)
@@ -122,7 +154,7 @@ def _blank_logits(
         padded=layout.is_padded(rows, width),
     )
     at = first[owner] + offset - int(backbone.causal)
-    return backbone.logits_at(question.inputs(backbone, vectors), at, owner), owner, offset
+    return backbone.logits_at(question.inputs(backbone, vectors), at, owner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,23 +282,15 @@ def subject_likelihoods(
         objects: [b] candidates that replace the true objects.
     """
     index = send(rows, backbone.device)
-    if one_sentence(backbone, masking):
-        logits, owner, offset = _blank_logits(backbone, layout, rows, vectors, objects)
-        target = layout.ids[index[owner], layout.subject_at[index][owner] + offset]
-    else:
-        counts = layout.subject_lengths[rows]
-        owner, offset = (send(x, backbone.device) for x in tokens_of(counts))
-        each = index[owner]
-        logits, target = _token_logits(
-            backbone,
-            layout,
-            np.repeat(rows, counts),
-            each,
-            layout.subject_at[each] + offset,
-            vectors,
-            None if objects is None else objects[owner],
-            subject_end(layout)[each] if masking == "chain" else None,
-        )
+    every = tokens_of(layout.subject_lengths[rows])
+    owner, offset = (send(own, backbone.device) for own in every)
+    if not one_sentence(backbone, masking):
+        rows, objects = rows[every[0]], None if objects is None else objects[owner]
+    logits = subject_logits(
+        backbone, layout, rows, every[1], vectors, masking=masking, objects=objects
+    )
+    each = index[owner]
+    target = layout.ids[each, layout.subject_at[each] + offset]
     return TokenLikelihoods(
         log_likelihood=-functional.cross_entropy(logits, target, reduction="none"),
         owner=owner,
@@ -277,130 +301,6 @@ def subject_likelihoods(
 def one_sentence(backbone: LanguageModel, masking: Masking) -> bool:
     """Return whether one sentence asks for all tokens of a subject."""
     return masking == "whole" or backbone.causal
-
-
-def score_subjects(
-    backbone: LanguageModel,
-    layout: Layout,
-    rows: np.ndarray,
-    candidates: Tensor,
-    vectors: Tensor | None,
-    *,
-    masking: Masking,
-    average: Average,
-    max_tokens: int,
-    complete: bool = False,
-    names: NameTable | None = None,
-) -> Tensor:
-    """Return each row's subject score for each candidate object, [b, k], float32.
-
-    All candidates of all rows are queried in passes of at most ``max_tokens`` tokens. A sentence in
-    which the subject is masked whole depends on the relation, the object and the number of masks
-    alone, so facts share it.
-
-    Args:
-        candidates: [b, k] tokens, or ids of ``names``; -1 is none, is not queried and scores 0.
-        complete: whether none is -1, so that a GPU need not be waited for to look.
-    """
-    k, objects = candidates.shape[1], candidates.reshape(-1)
-    each, real = np.repeat(rows, k), objects >= 0
-    if not complete and not bool(real.all()):
-        each, objects = each[real.cpu().numpy()], objects[real]
-    shared = masking == "whole" and not backbone.causal
-    asked, filled = each, objects
-    if shared:
-        order, kind, first = _alike(layout, each, objects)
-        asked, filled = each[first.cpu().numpy()], objects[first]
-    sentences = (
-        np.ones_like(asked) if one_sentence(backbone, masking) else layout.subject_lengths[asked]
-    )
-    lengths = layout.lengths[asked]
-    if names is not None:
-        tokens = names.lengths[filled.cpu().numpy()]
-        lengths = lengths - layout.object_lengths[asked] + tokens
-    scores = []
-    packed = not one_sentence(backbone, masking) and int(lengths.max()) <= backbone.longest_packed
-    for batch in make_batches(
-        lengths,
-        max_tokens,
-        sequences=sentences,
-        order="given",
-        apart=None if packed else APART,
-    ):
-        part = slice(batch.rows[0], batch.rows[-1] + 1)
-        queried, here, given = layout, asked[part], filled[part]
-        if names is not None:
-            queried = layout.filled(here, names.tokens[given], tokens[part])
-            here = np.arange(len(here))
-        replaced = given if names is None else None
-        if shared:
-            logits, _, _ = _blank_logits(backbone, queried, here, vectors, replaced)
-            ends = torch.tensor([part.start, part.stop], device=kind.device)
-            begin, end = torch.searchsorted(kind, ends).tolist()
-            found = _shared_likelihoods(
-                logits,
-                layout,
-                each[order[begin:end].cpu().numpy()],
-                queried.subject_lengths[here],
-                kind[begin:end] - part.start,
-            )
-        else:
-            found = subject_likelihoods(
-                backbone, queried, here, vectors, masking=masking, objects=replaced
-            )
-        scores.append(found.average(average))
-    every = torch.cat(scores) if scores else objects.new_zeros(0, dtype=torch.float32)
-    if shared:
-        every = torch.empty_like(every).scatter_(0, order, every)
-    if len(every) < len(real):
-        every = every.new_zeros(len(real)).masked_scatter(real, every)
-    return every.reshape(len(rows), k)
-
-
-def _alike(layout: Layout, each: np.ndarray, objects: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what shares a sentence where subjects are masked whole, short subjects first.
-
-    Returns:
-        order: [p] pairs of fact and object, those of one sentence next to each other.
-        kind: [p] each one's sentence, in that order.
-        first: a pair of each sentence.
-    """
-    index = torch.from_numpy(each).to(objects.device)
-    size = int(objects.max()) + 1 if len(objects) else 1
-    relations = int(layout.relations.max()) + 1
-    key = layout.subject_length[index] * relations + layout.relation[index]
-    ordered, order = torch.sort(key * size + objects, stable=True)
-    _, kind = torch.unique_consecutive(ordered, return_inverse=True)
-    new = torch.ones_like(ordered, dtype=torch.bool)
-    new[1:] = ordered[1:] != ordered[:-1]
-    return order, kind, order[new]
-
-
-def _shared_likelihoods(
-    logits: Tensor, layout: Layout, facts: np.ndarray, counts: np.ndarray, kind: Tensor
-) -> TokenLikelihoods:
-    """Return how likely each fact's subject tokens are by the sentences that facts share.
-
-    Args:
-        logits: [n, v] of every masked token, sentence after sentence.
-        facts: [p] rows of the layout.
-        counts: [s] how many tokens each sentence has masked.
-        kind: [p] which sentence is each fact's.
-    """
-    device = logits.device
-    index = torch.from_numpy(facts).to(device)
-    begin = torch.from_numpy(np.cumsum(counts) - counts).to(device)
-    owner, offset = (
-        torch.from_numpy(x).to(device) for x in tokens_of(layout.subject_lengths[facts])
-    )
-    each = index[owner]
-    target = layout.ids[each, layout.subject_at[each] + offset]
-    at = begin[kind[owner]] + offset
-    return TokenLikelihoods(
-        log_likelihood=logits[at, target] - logits.logsumexp(1)[at],
-        owner=owner,
-        count=layout.subject_length[index],
-    )
 
 
 def ranks(scores: Tensor, gold: Tensor, ignore: Tensor | None = None) -> Ranks[Tensor]:

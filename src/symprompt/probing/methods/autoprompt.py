@@ -38,11 +38,10 @@ from symprompt.probing.config import RunConfig
 from symprompt.probing.methods.base import (
     Method,
     count_vectors,
-    exact_dtype,
     manual_tokens,
 )
 from symprompt.probing.problem import Problem, Sentences
-from symprompt.probing.queries import OBJECT_PART
+from symprompt.probing.queries import OBJECT_PART, exact_dtype
 from symprompt.probing.train import FactTraining
 from symprompt.prompts import PackedQuestion, Question, TriggerTokens, packed_question
 from symprompt.runs.environment import derive_seed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, ClassVar
@@ -20,7 +20,13 @@ from symprompt.probing.any_length import Asking, ask_backbone, name_likelihoods,
 from symprompt.probing.config import RunConfig
 from symprompt.probing.methods import METHODS
 from symprompt.probing.problem import Problem, Prompts, Sentences, manual_template, words_to_vectors
-from symprompt.probing.queries import OBJECT_PART, Queries, object_logits, object_queries
+from symprompt.probing.queries import (
+    OBJECT_PART,
+    Queries,
+    exact_dtype,
+    object_logits,
+    object_queries,
+)
 from symprompt.probing.results import Predictions, load_card, load_prompts
 from symprompt.prompts import (
     BiLSTMEncoder,
@@ -224,10 +230,6 @@ class Method:
         logits = object_logits(self.backbone, layout, rows, own)
         return torch.log_softmax(logits, dim=-1).float()
 
-    def shares_sentences(self, *, second: bool = False) -> bool:
-        """Return whether a subject prompt asks many facts by one sentence, so many are cheaper."""
-        return False
-
     def subject_scores(
         self,
         sentences: Sentences,
@@ -237,15 +239,15 @@ class Method:
         *,
         max_tokens: int,
         second: bool = False,
-        complete: bool = False,
+        done: Callable[[int], None] | None = None,
     ) -> Tensor:
-        """Return how likely the subject is given each candidate, [b, k].
+        """Return how likely the subject is given each candidate, [b, k]; 0 where one is -1.
 
         Only where ``has_subject_prompt``.
 
         Args:
             second: by the second subject prompt, where the method has one.
-            complete: whether no candidate is -1.
+            done: called with the number of rows that are done.
         """
         raise TypeError(f"{type(self).__name__} has no subject prompt")
 
@@ -254,11 +256,6 @@ class Method:
     ) -> dict[str, Tensor]:
         """Return losses [b] by which parts other than ``OBJECT_PART`` choose their best epoch."""
         return {}
-
-
-def exact_dtype(backbone: LanguageModel) -> torch.dtype:
-    """Return the dtype of what is learned and summed up: float32, or float64 as the model's."""
-    return torch.float64 if backbone.dtype == torch.float64 else torch.float32
 
 
 def one_token_queries(

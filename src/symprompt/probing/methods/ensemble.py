@@ -17,9 +17,8 @@ from torch.nn import functional
 from symprompt.engine.batches import join_few, make_batches, multiples_of_8
 from symprompt.errors import DataError
 from symprompt.models import LanguageModel, ReadOut
-from symprompt.probing.methods.base import exact_dtype
 from symprompt.probing.problem import Sentences
-from symprompt.probing.queries import tokens_of
+from symprompt.probing.queries import exact_dtype, tokens_of
 from symprompt.prompts import Question, Template, make_frames
 
 Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]

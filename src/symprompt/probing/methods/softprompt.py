@@ -36,7 +36,7 @@ from symprompt.errors import ConfigError
 from symprompt.facts import FactSet
 from symprompt.models import Inputs, LanguageModel
 from symprompt.probing.config import RunConfig
-from symprompt.probing.methods.base import Method, Vectors, exact_dtype
+from symprompt.probing.methods.base import Method, Vectors
 from symprompt.probing.methods.ensemble import Pairs, mix_probabilities
 from symprompt.probing.methods.lpaqa import LPAQA
 from symprompt.probing.prepare import drop_unusable
@@ -49,7 +49,7 @@ from symprompt.probing.problem import (
     tensorise,
     words_to_vectors,
 )
-from symprompt.probing.queries import OBJECT_PART
+from symprompt.probing.queries import OBJECT_PART, exact_dtype
 from symprompt.prompts import Question, SoftMixture
 from symprompt.runs.environment import make_generator
 

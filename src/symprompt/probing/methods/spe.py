@@ -19,6 +19,7 @@ Not stated in the paper, hence assumed: learning rate, schedule, epochs, early s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from symprompt.errors import ConfigError
 from symprompt.models import LanguageModel
+from symprompt.probing.asked_once import score_subjects
 from symprompt.probing.methods.base import (
     Method,
     Vectors,
@@ -41,7 +43,6 @@ from symprompt.probing.queries import (
     Queries,
     object_parts,
     one_sentence,
-    score_subjects,
     subject_likelihoods,
     subject_queries,
 )
@@ -149,10 +150,6 @@ class SPE(Method):
             for part, masking in self._ways
         }
 
-    def shares_sentences(self, *, second: bool = False) -> bool:
-        """Return whether a subject prompt masks subjects whole."""
-        return self._ways[second][1] == "whole" and not self.backbone.causal
-
     def subject_scores(
         self,
         sentences: Sentences,
@@ -162,13 +159,13 @@ class SPE(Method):
         *,
         max_tokens: int,
         second: bool = False,
-        complete: bool = False,
+        done: Callable[[int], None] | None = None,
     ) -> Tensor:
         """Return log P(subject | candidate), averaged as configured, [b, k] (equations 9, 10).
 
         Args:
             second: by the second subject prompt.
-            complete: whether no candidate is -1.
+            done: called with the number of rows that are done.
         """
         part, masking = self._ways[second]
         return score_subjects(
@@ -180,6 +177,6 @@ class SPE(Method):
             masking=masking,
             average=self.config.average,
             max_tokens=max_tokens,
-            complete=complete,
             names=sentences.spelling.names if sentences.spelling else None,
+            done=done,
         )
