@@ -87,6 +87,30 @@ def test_original_lama_has_test_facts_only(tmp_path: Path) -> None:
     assert facts["P36"].template == "The capital of [X] is [Y] ."
 
 
+def test_shares_deal_a_source_with_splits_anew(tmp_path: Path) -> None:
+    home = tmp_path / "lama"
+    pairs = [(f"land {number}", "here") for number in range(10)]
+    for split, own in (("train", pairs[:8]), ("dev", pairs[8:]), ("test", pairs[:2])):
+        write_pairs(home / "P17" / f"{split}.jsonl", own)
+    table = tmp_path / "own.csv"
+    lines = (f"{a},P17,{b},{split}" for split in ("train", "test") for a, b in pairs)
+    table.write_text("\n".join(["subject,relation,object,split", *lines]), encoding="utf-8")
+    dealt = [load_facts(str(path), shares=(40, 20, 40), seed=3) for path in (home, table)]
+    for facts, repeats in zip(dealt, (2, 10), strict=True):
+        relation = facts["P17"]
+        assert relation == split_by_subject("P17", relation.all(), seed=3, shares=(40, 20, 40))
+        assert [len(relation.split(split)) for split in SPLITS] == [4, 2, 4]
+        assert facts.dropped_by_reason() == {"duplicate": repeats}
+    other = load_facts(str(home), shares=(40, 20, 40), seed=4)
+    assert set(other.facts()) == set(dealt[0].facts()) == set(dealt[1].facts())
+    assert other["P17"] != dealt[0]["P17"]
+    assert len(load_facts(str(home), seed=4).facts()) == 12
+    (home / "P36").mkdir()
+    write_pairs(home / "P36" / "test.jsonl", CAPITALS)
+    with pytest.raises(DataError, match="'P36' has 2 subject"):
+        load_facts(str(home), shares=(40, 20, 40))
+
+
 def test_autoprompt_folder_without_test(tmp_path: Path) -> None:
     for split in ("train", "dev"):
         write_pairs(tmp_path / "P36" / f"{split}.jsonl", CAPITALS, "sub_label obj_label")

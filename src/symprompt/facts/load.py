@@ -99,9 +99,10 @@ def load_facts(
         relations: names of the relations to load; none means all.
         templates: a file or folder of manual templates. When empty, a LAMA folder is searched
             for them (and up to two folders above it), and a relation may end up without one.
-        seed: makes the split where the source has none.
-        shares: percent of each relation's subjects in train, dev and test where the source has no
-            split; empty is 60, 20, 20, and 40, 20, 40 for BEAR.
+        seed: makes the split where the source has none, or where shares are given.
+        shares: percent of each relation's subjects in train, dev and test. Given, all facts are
+            dealt anew, also where the source has a split; empty keeps that, and is 60, 20, 20 where
+            there is none, 40, 20, 40 for BEAR.
         columns: what a table calls its columns, as {"subject": "company"} or ["subject=company"].
             If it then has no relation, all facts are of one, called as the file.
         bad_rows: "skip" leaves rows that cannot be used out and counts them; "refuse" names them.
@@ -136,7 +137,7 @@ def load_facts(
     elif kind == "bear":
         facts = load_bear(Path(source), **dealing, bad_rows=bad_rows)
     else:
-        facts, home = load_lama(Path(source), relations=relations, bad_rows=bad_rows)
+        facts, home = load_lama(Path(source), **dealing, bad_rows=bad_rows)
         found = found or find_templates(home)
     if found is not None:
         facts = add_templates(facts, found, insist=bool(templates))
@@ -171,16 +172,23 @@ def _tell_layout(source: str, layout: str) -> str:
 
 
 def load_lama(
-    folder: Path, *, relations: Sequence[str] = (), bad_rows: BadRows = "refuse"
+    folder: Path,
+    *,
+    relations: Sequence[str] = (),
+    seed: int = 0,
+    shares: Sequence[int] = (),
+    bad_rows: BadRows = "refuse",
 ) -> tuple[FactSet, Path]:
     """Return the facts in or below ``folder``, and the folder that holds them.
 
-    Every fact is kept, repeats too: the published counts contain them.
+    Every fact is kept, repeats too: the published counts contain them. Dealt anew, repeats are
+    dropped and counted.
 
     Args:
         folder: the folder of relations, one above it (if it holds just one such folder), or the
             folder of a single relation.
         relations: names to load; none means all.
+        seed, shares: deal all facts anew, see ``load_facts``.
         bad_rows: see ``load_facts``.
     """
     if not os.path.isdir(folder):
@@ -202,7 +210,17 @@ def load_lama(
                 dropped.append(Dropped(name, split, BAD_ROW, len(bad) - before))
             facts[split] = tuple(fact for fact, _ in read)
             composed += sum(changed for _, changed in read)
-        loaded.append(Relation(name, **facts))
+        relation = Relation(name, **facts)
+        if shares:
+            every = relation.all()
+            try:
+                relation = split_by_subject(name, every, seed=seed, shares=shares)
+            except DataError as error:
+                raise DataError(f"{folder}: {error}") from None
+            repeats = len(every) - len(relation.all())
+            if repeats:
+                dropped.append(Dropped(name, "train", "duplicate", repeats))
+        loaded.append(relation)
     if bad_rows == "refuse":
         refuse_bad(bad, folder)
     return FactSet(tuple(loaded), str(folder), "lama", tuple(dropped), composed), home
@@ -299,7 +317,7 @@ def load_table(
         path: a .csv or .tsv file with a header, a .jsonl or .parquet file, a folder of the datasets
             library, or rows at hand.
         relations: names to load; none means all.
-        seed, shares: make the split where the file has no split column.
+        seed, shares: make the split where the file has no split column; shares, in any case.
         columns, bad_rows, skip_unusable: see ``load_facts``.
     """
     called = read_columns(columns, _ROLES)
@@ -353,7 +371,7 @@ def load_table(
         if unread[name]:
             dropped.append(Dropped(name, "train", BAD_ROW, unread[name]))
         entries, template = grouped[name], templates.get(name, "")
-        if splits_given:
+        if splits_given and not shares:
             # dict.fromkeys keeps the first of each repeat, in the file's order.
             given: dict[str, Any] = {
                 split: tuple(dict.fromkeys(fact for fact, own in entries if own == split))
@@ -371,7 +389,7 @@ def load_table(
                 dropped.append(Dropped(name, "train", UNUSABLE, len(facts)))
                 continue
         place = {fact: split for split in SPLITS for fact in relation.split(split)}
-        lines = Counter(split or place[fact] for fact, split in entries)
+        lines = Counter(place[fact] if shares else split or place[fact] for fact, split in entries)
         for split in SPLITS:
             lost = lines[split] - len(relation.split(split))
             if lost:

@@ -142,7 +142,7 @@ class FactSet:
             columns: what it calls its columns, as {"subject": "company"}; if it then has no
                 relation, all facts are of one, called "facts".
             relations: names to load; none means all.
-            seed, shares: make the split where there is no column of splits, see ``load_facts``.
+            seed, shares: make the split, see ``load_facts``.
 
         Raises:
             DataError: it is no table, or a row cannot be used.

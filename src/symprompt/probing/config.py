@@ -68,10 +68,12 @@ class FactsConfig:
     possible answer alone, no template it could be asked by), name and count them; otherwise the run
     refuses."""
     split_seed: Seed = 0
-    """Seed of the split where the data has none, and of what the three limits below draw."""
+    """Seed of the split where the data has none or shares are given, and of what the three limits
+    below draw."""
     shares: Several[Count] = ()
-    """Percent of each relation's subjects in train, dev and test where the data has no split; empty
-    is 60 20 20, and 40 20 40 for BEAR. 0 0 100 asks all facts, by a method that learns nothing."""
+    """Percent of each relation's subjects in train, dev and test: all facts are dealt anew, also
+    where the data has a split. Empty keeps that, and is 60 20 20 where there is none, 40 20 40 for
+    BEAR. 0 0 100 asks all facts, by a method that learns nothing."""
     train_limit: Count = 0
     """Most training facts of a relation; those beyond are left out and counted. 0 takes all."""
     dev_limit: Count = 0
