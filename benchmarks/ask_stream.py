@@ -147,7 +147,7 @@ def _passes(question: Askable, blocks: list[Sentences]) -> float:
     begun = time.perf_counter()
     for sentences in blocks:
         found = []
-        passes = query_passes(method, sentences, 0, tokens)
+        passes = query_passes(sentences, tokens)
         for rows in passes:
             found.append(method.scores(sentences, rows, vectors)[:, : max(back, 1)].argsort(1))
         if back:

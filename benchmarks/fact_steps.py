@@ -26,7 +26,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from symprompt.facts import FactSet, load_facts
 from symprompt.models import LanguageModel
-from symprompt.probing.asked_once import subject_tokens, token_views
+from symprompt.probing.asked_once import AskedBack, token_views
 from symprompt.probing.config import make_config
 from symprompt.probing.methods.base import Method
 from symprompt.probing.prepare import make_method, prepare
@@ -199,7 +199,7 @@ def read_lengths(
     """Return the tokens of every sentence that must be read, each counted once."""
     fact, rank = np.nonzero(candidates >= 0)
     counts = layout.subject_lengths[rows]
-    tokens = subject_tokens(layout, rows)
+    tokens = AskedBack.fetch(layout, rows, torch.from_numpy(candidates)).tokens
     views = token_views(tokens, counts, layout.relations[rows], masking=masking)
     owner, offset = tokens_of(counts[fact])
     keys = np.stack([views[fact[owner], offset], candidates[fact, rank][owner]])

@@ -259,7 +259,10 @@ def test_a_task_reads_its_layout(name: str, facts: Path) -> None:
     with pytest.raises(SympromptError):
         task["custom_dataset"](**task["metadata"], data=str(facts))
     made = task["custom_dataset"](**task["metadata"] | {"layout": "table"}, data=str(facts))
-    assert len(made["test"]) == len(make_facts().select(["capital", "in"]).facts("test"))
+    facts_read = make_facts().select(["capital", "in"])
+    # BEAR's are asked all.
+    wanted = facts_read.facts("test") if name == "lama" else set(facts_read.facts())
+    assert len(made["test"]) == len(wanted)
 
 
 def test_the_command_ends_in_a_sentence(

@@ -15,7 +15,7 @@ from symprompt.errors import ConfigError
 from symprompt.facts import FactSet
 from symprompt.files.progress import silent
 from symprompt.models import LanguageModel
-from symprompt.probing.asked_once import score_subjects
+from symprompt.probing.asked_once import AskedBack, score_subjects
 from symprompt.probing.evaluate import predict_splits
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.results import Combination, load_combination
@@ -58,9 +58,11 @@ def test_its_score_is_by_its_own_vectors_and_masking(bert: LanguageModel, facts:
     ):
         wanted = score_subjects(
             bert,
-            sentences.subject_prompt,
-            np.arange(len(sentences)),
-            torch.from_numpy(found.candidates),
+            AskedBack.fetch(
+                sentences.subject_prompt,
+                np.arange(len(sentences)),
+                torch.from_numpy(found.candidates),
+            ),
             run.vectors()[part],
             masking=masking,  # type: ignore[arg-type]
             average=config.method.average,
@@ -89,6 +91,17 @@ def test_a_run_stores_it_apart_and_answers_by_it(
         found = [answer.terms["second"] for answer in by_object]
         assert found == pytest.approx(predictions.terms["second"][row].tolist(), abs=1e-5)
         assert [own.joint for own in by_object] == pytest.approx(joint[row].tolist(), abs=1e-5)
+    # So are the subjects of an object.
+    pairs = 0
+    for one in run.ask("in", object="Cuba", top=20):
+        assert one.subject_score is not None
+        joint_score = one.object_score + 2.0 * one.subject_score + 0.25 * one.terms["second"]
+        assert one.joint == pytest.approx(joint_score, abs=1e-5)
+        for answer in run.ask("in", subject=one.text, top=5):
+            if answer.text == "Cuba" and answer.joint is not None:
+                assert answer.terms["second"] == pytest.approx(one.terms["second"], abs=1e-5)
+                pairs += 1
+    assert pairs
     # Another run's candidates are asked back by both prompts too.
     ptuning = symprompt.train(make(tmp_path / "ptuning", method={"name": "ptuning"}, seed=5))
     back = rerank_run(ptuning.folder.path, run.folder.path, tmp_path / "back", device="cpu")

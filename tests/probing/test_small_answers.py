@@ -136,7 +136,7 @@ def test_ranks_are_those_of_a_slow_version(run: Run, model: Path, filtered: bool
                 )
             terms = {name: float(term[row, place]) for name, term in found.terms.items()}
             assert int(found.candidates[row, place]) == answer
-            terms["subject"] = float(back)
+            terms["subject"] = float(back["subject"])
             weights = {
                 name: float(w[found.relation[row]]) for name, w in combination.weights.items()
             }

@@ -348,8 +348,8 @@ class CoherencyFlags(DeviceFlag, MovedModel, JsonFlag, MaxTokens, SampleFlags):
 
     The first object by the run's own order, right or wrong, is put into the subject prompt, which
     ranks the relation's known subjects; P@1 and MRR of the true one are stored in the run, for
-    symprompt table --coherency. A relation takes distinct objects x known subjects x their tokens
-    sentences. Runs that can ask back: of spe, or re-ranked by one (symprompt rerank).
+    symprompt table --coherency. A relation takes up to distinct objects x known subjects x their
+    tokens sentences. Runs that can ask back: of spe, or re-ranked by one (symprompt rerank).
     """
 
     runs: Positional[OfRun[Several[str]]]

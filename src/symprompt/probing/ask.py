@@ -504,6 +504,11 @@ class Askable:
         facts = self.problem.facts.relations[place].all()
         return {getattr(fact, kind) for fact in facts} if self.known else None
 
+    @property
+    def subject_prompts(self) -> tuple[str, ...]:
+        """The subject prompts whose scores count; the first is asked in any case."""
+        return (SUBJECT, SECOND) if SECOND in self.weights else (SUBJECT,)
+
     @cached_property
     def most_answers(self) -> int:
         """Most answers that a relation may give; a GPU is waited for once."""
@@ -705,7 +710,7 @@ def rank_objects(
     within = question.config.method.within
     width = min(max(asked, top), size)
     parts: list[dict[str, Tensor]] = []
-    passes = query_passes(method, sentences, 0, problem.max_tokens)
+    passes = query_passes(sentences, problem.max_tokens)
     done = 0
     for rows in passes:
         scores = method.scores(sentences, rows, question.vectors)
@@ -737,17 +742,16 @@ def rank_objects(
                 question.vectors,
                 max_tokens=problem.max_tokens,
             )
-        for name, second in ((SUBJECT, False), (SECOND, True)):
-            if method.has_subject_prompt and (not second or SECOND in question.weights):
-                terms[name] = ask_back(
-                    method,
-                    sentences,
-                    first,
-                    question.vectors,
-                    max_tokens=problem.max_tokens,
-                    second=second,
-                    tick=tick,
-                )
+        if method.has_subject_prompt:
+            terms |= ask_back(
+                method,
+                sentences,
+                first,
+                question.vectors,
+                max_tokens=problem.max_tokens,
+                prompts=question.subject_prompts,
+                tick=tick,
+            )
         # Those that are not re-ranked have no such scores.
         whole |= {name: own.masked_fill(first < 0, torch.nan) for name, own in terms.items()}
     here = {name: own.to("cpu", non_blocking=True) for name, own in whole.items()}
@@ -830,49 +834,44 @@ def subjects_of(
     for wrong in bad.values():
         raise DataError(wrong)
     wanted = torch.tensor(list(objects), dtype=torch.int64, device=problem.backbone.device)
-    forth: list[Tensor] = []
-    back: list[Tensor] = []
-    order: list[np.ndarray] = []
-    done = 0
-    for rows in query_passes(method, sentences, len(objects), problem.max_tokens):
-        candidates = wanted.expand(len(rows), -1)
-        forth.append(method.scores(sentences, rows, question.vectors).gather(1, candidates))
-        own_back = scores_by_token(
-            question.config,
-            method,
-            sentences,
-            rows,
-            candidates,
-            question.vectors,
-            problem.max_tokens,
-        )
-        back.append(own_back)
-        order.append(rows)
-        done += len(rows)
-        tick("asking back", done, len(names), "")
-    places = np.argsort(np.concatenate(order), kind="stable")
-    object_score = torch.cat(forth).cpu().numpy()[places]
-    subject_score = torch.cat(back).cpu().numpy()[places]
+    passes = query_passes(sentences, problem.max_tokens)
+    found = [method.scores(sentences, rows, question.vectors)[:, wanted] for rows in passes]
+    places = np.argsort(np.concatenate(passes), kind="stable")
+    object_score = torch.cat(found).cpu().numpy()[places]
+    subject_score = scores_by_token(
+        question.config,
+        method,
+        sentences,
+        wanted,
+        question.vectors,
+        max_tokens=problem.max_tokens,
+        prompts=question.subject_prompts,
+        tick=tick,
+    )
     own = answer_ids(
         problem.backbone.vocabulary, problem.templates[place], names.tolist(), problem.spelling
     )
     itself = np.array([-1 if answer is None else answer for answer in own])
     may_copy = not problem.copies or problem.copies[place]
-    weight = float(question.weights[SUBJECT][place])
+    weights = question.own_weights(place)
     ranked: list[list[Answer]] = []
     for column, token in enumerate(objects):
         # Who cannot be their own object, unless there is nobody else.
         rows = np.flatnonzero(np.full(len(names), may_copy) | (itself != token))
         rows = rows if len(rows) else np.arange(len(names))
-        one, other = object_score[rows, column], subject_score[rows, column]
-        joint = joint_scores(one[None], other[None], weight=weight)[0]
+        one = joint = object_score[rows, column]
+        back = {name: own[rows, column] for name, own in subject_score.items()}
+        for name, own_score in back.items():
+            joint = joint_scores(joint[None], own_score[None], weight=weights[name])[0]
         first = np.argsort(-joint, kind="stable")[:top]
+        terms = {name: own_score[first] for name, own_score in back.items()}
         ranked.append(
             rank_answers(
                 names[rows[first]].tolist(),
                 one[first],
-                other[first],
+                terms.pop(SUBJECT),
                 joint[first],
+                terms,
                 plain=problem.spelling is None,
             )
         )
@@ -883,17 +882,26 @@ def scores_by_token(
     config: RunConfig,
     method: Method,
     sentences: Sentences,
-    rows: np.ndarray,
-    candidates: Tensor,
+    objects: Tensor,
     vectors: Vectors,
+    *,
     max_tokens: int,
-) -> Tensor:
-    """Return subject scores [b, k] that compare subjects: means over tokens where a run sums."""
-    scores = method.subject_scores(sentences, rows, candidates, vectors, max_tokens=max_tokens)
-    if config.method.average == "sum":
-        lengths = torch.from_numpy(sentences.subject_prompt.subject_lengths[rows])
-        scores = scores / lengths.to(scores)[:, None]
-    return scores.float()
+    prompts: Sequence[str] = (SUBJECT,),
+    tick: Tick = silent,
+) -> dict[str, Array]:
+    """Return all subjects' scores for all objects, [n, k]: means over tokens where a run sums.
+
+    Args:
+        objects: [k] tokens, or ids of names.
+        prompts: by which subject prompts, see ``Method.subject_scores``.
+    """
+    candidates = objects.expand(len(sentences), -1)
+    asked = ask_back(
+        method, sentences, candidates, vectors, max_tokens=max_tokens, prompts=prompts, tick=tick
+    )
+    lengths = sentences.subject_prompt.subject_lengths[:, None].astype(np.float32)
+    tokens = lengths if config.method.average == "sum" else np.float32(1)
+    return {name: own.cpu().numpy() / tokens for name, own in asked.items()}
 
 
 def rank_answers(

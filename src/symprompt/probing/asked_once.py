@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -36,55 +35,81 @@ from symprompt.runs.environment import send
 _QUERIES_AT_ONCE = 1 << 17
 
 
+@dataclass(frozen=True, eq=False)
+class AskedBack:
+    """What is asked of some facts' subjects, on the CPU.
+
+    Attributes:
+        layout: the sentences by which they are asked.
+        rows: [b] facts; those of a relation share sentences where they stand together.
+        candidates: [b, k] tokens, or ids of names; -1 is none, is not queried and scores 0.
+        tokens: [b, t] the subjects; beyond a subject's end stands anything.
+    """
+
+    layout: Layout
+    rows: np.ndarray
+    candidates: np.ndarray
+    tokens: np.ndarray
+
+    @classmethod
+    def fetch(cls, layout: Layout, rows: np.ndarray, candidates: Tensor) -> AskedBack:
+        """Gather it; a GPU is waited for, and by ``score_subjects`` no more."""
+        index = send(rows, layout.ids.device)
+        steps = torch.arange(int(layout.subject_lengths[rows].max(initial=1)), device=index.device)
+        at = (layout.subject_at[index][:, None] + steps).clamp(max=layout.ids.shape[1] - 1)
+        tokens = layout.ids[index].gather(1, at).cpu().numpy()
+        return cls(layout, rows, candidates.cpu().numpy(), tokens)
+
+
 def score_subjects(
     backbone: LanguageModel,
-    layout: Layout,
-    rows: np.ndarray,
-    candidates: Tensor,
+    asked: AskedBack,
     vectors: Tensor | None,
     *,
     masking: Masking,
     average: Average,
     max_tokens: int,
     names: NameTable | None = None,
-    done: Callable[[int], None] | None = None,
+    done: Callable[[float], None] | None = None,
 ) -> Tensor:
     """Return each row's subject score for each candidate object, [b, k].
 
-    A GPU is waited for once, for the candidates: while it reads the sentences of some relations,
-    those of the next are gathered.
+    While a GPU reads the sentences of some relations, those of the next are gathered.
 
     Args:
-        rows: [b] facts; those of a relation share sentences where they stand together.
-        candidates: [b, k] tokens, or ids of ``names``; -1 is none, is not queried and scores 0.
         max_tokens: most tokens of a pass.
-        done: called with the number of rows that are done.
+        done: called with the share of the rows that are done.
     """
-    given, counts = candidates.cpu().numpy(), layout.subject_lengths[rows]
-    tokens, relations = subject_tokens(layout, rows), layout.relations[rows]
+    layout, rows, given, tokens = asked.layout, asked.rows, asked.candidates, asked.tokens
+    counts, relations = layout.subject_lengths[rows], layout.relations[rows]
     views = token_views(tokens, counts, relations, causal=backbone.causal, masking=masking)
     reader = _Reader(backbone, layout, vectors, masking, max_tokens, names)
-    found = torch.zeros(given.shape, dtype=exact_dtype(backbone), device=candidates.device)
+    found = torch.zeros(given.shape, dtype=exact_dtype(backbone), device=layout.ids.device)
     for part in _groups(relations, counts * (given >= 0).sum(1)):
+
+        def report(share: float, part: slice = part) -> None:
+            if done is not None:
+                done((part.start + share * (part.stop - part.start)) / max(1, len(rows)))
+
         fact, rank = np.nonzero(given[part] >= 0)
-        if not len(fact):
-            continue
-        fact += part.start
-        owner, offset = tokens_of(counts[fact])
-        likelihoods = TokenLikelihoods(
-            reader.likelihoods(
-                rows[fact[owner]],
-                offset,
-                given[fact, rank][owner],
-                views[fact[owner], offset],
-                tokens[fact[owner], offset],
-                partial(_report, done, part),
-            ),
-            send(owner, found.device),
-            send(counts[fact], found.device),
-        )
-        index = send(fact, found.device), send(rank, found.device)
-        found[index] = likelihoods.average(average)
+        if len(fact):
+            fact += part.start
+            owner, offset = tokens_of(counts[fact])
+            likelihoods = TokenLikelihoods(
+                reader.likelihoods(
+                    rows[fact[owner]],
+                    offset,
+                    given[fact, rank][owner],
+                    views[fact[owner], offset],
+                    tokens[fact[owner], offset],
+                    report,
+                ),
+                send(owner, found.device),
+                send(counts[fact], found.device),
+            )
+            index = send(fact, found.device), send(rank, found.device)
+            found[index] = likelihoods.average(average)
+        report(1.0)
     return found
 
 
@@ -170,7 +195,7 @@ class _Reader:
             objects: [q] what stands in the object's place.
             views: [q] queries of one view and object share a sentence.
             targets: [q] the queried tokens.
-            done: called with the share of the queries that are done.
+            done: called with the share of the queries that are done, until all are.
         """
         keys = views * (int(objects.max()) + 1) + objects
         _, first, sentence = np.unique(keys, return_index=True, return_inverse=True)
@@ -192,7 +217,8 @@ class _Reader:
             scores = functional.log_softmax(logits, dim=1)
             parts.append(scores[at[start:stop] - above, target[start:stop]])
             start, above = stop, above + len(logits)
-            done(stop / len(turn))
+            if stop < len(turn):
+                done(stop / len(turn))
         found = torch.cat(parts)
         return torch.empty_like(found).scatter_(0, send(turn, device), found)
 
@@ -225,20 +251,6 @@ class _Reader:
             masking=self.masking,
             objects=given,
         )
-
-
-def _report(done: Callable[[int], None] | None, part: slice, share: float) -> None:
-    if done is not None:
-        done(part.start + int(share * (part.stop - part.start)))
-
-
-def subject_tokens(layout: Layout, rows: np.ndarray) -> np.ndarray:
-    """Return the subjects' tokens, [b, t]; beyond a subject's end stands anything."""
-    index = torch.from_numpy(rows).to(layout.ids.device)
-    steps = torch.arange(int(layout.subject_lengths[rows].max(initial=1)), device=index.device)
-    at = (layout.subject_at[index][:, None] + steps).clamp(max=layout.ids.shape[1] - 1)
-    found: np.ndarray = layout.ids[index].gather(1, at).cpu().numpy()
-    return found
 
 
 def _groups(relations: np.ndarray, queries: np.ndarray) -> Iterator[slice]:

@@ -3,13 +3,14 @@
 After Youssef et al. (2024, "The Queen of England is not England's Queen"). A test fact's first
 object by the run's own order, right or wrong, is put into the subject prompt, and the relation's
 known subjects (of all splits, as ``Run.ask(object=...)`` ranks them) are ordered by their score
-given it: the mean over a subject's tokens, also where the run sums them. The rank of the fact's own
-subject is stored; P@1 and MRR of these ranks are the coherency. The object score takes no part: the
-object was chosen as the likeliest of this very subject, so it would favour that one.
+given it: the mean over a subject's tokens, also where the run sums them, by the first subject
+prompt where there are two. The rank of the fact's own subject is stored; P@1 and MRR of these ranks
+are the coherency. The object score takes no part: the object was chosen as the likeliest of this
+very subject, so it would favour that one.
 
-A relation costs (distinct first objects) x (known subjects) x (their tokens) sentences; a subject
-masked whole, or a causal model's, is one sentence. So facts may be sampled, the same ones for every
-run on the same facts.
+A relation costs at most (distinct first objects) x (known subjects) x (their tokens) sentences:
+those that are alike are read once, and a subject masked whole, or a causal model's, is one. So
+facts may be sampled, the same ones for every run on the same facts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from symprompt.probing.problem import Problem, answer_ids, tensorise
 from symprompt.probing.queries import ranks
 from symprompt.probing.rerank import load_subject_prompt
 from symprompt.probing.results import (
+    SUBJECT,
     Array,
     Coherency,
     CoherencyNote,
@@ -45,7 +47,6 @@ from symprompt.prompts.layout import pad_rows
 
 FACTS = 50
 """Facts of a relation that are asked back, if no other number is given."""
-_SUBJECTS_AT_ONCE = 256
 
 
 def measure_coherency(
@@ -101,7 +102,7 @@ def measure_coherency(
     rows = np.array([row for row, fact in enumerate(listed) if fact in kept], dtype=np.int64)
     first = np.stack([predictions.first_answer(own)[rows] for own in (combination, None)])
     better, equal = (np.zeros((2, 2, len(rows)), dtype=np.int64) for _ in range(2))
-    sentences, subjects = 0, {}
+    subjects: dict[str, int] = {}
     for index, relation in enumerate(problem.facts.relations):
         own = np.flatnonzero(predictions.relation[rows] == index)
         if not len(own):
@@ -109,7 +110,7 @@ def measure_coherency(
         tick("asking back", index, len(problem.relations), relation.name)
         names = sorted({fact.subject for fact in relation.all()})
         objects, which = np.unique(first[:, own], return_inverse=True)
-        scores, count = _scores(config, method, problem, vectors, relation, names, objects)
+        scores = _scores(config, method, problem, vectors, relation, names, objects)
         if not all(problem.copies[index : index + 1]):
             # Who cannot be their own object.
             read = answer_ids(
@@ -118,7 +119,7 @@ def measure_coherency(
             scores[
                 objects[:, None] == np.array([-1 if own is None else own for own in read])
             ] = -torch.inf
-        sentences, subjects[relation.name] = sentences + count, len(names)
+        subjects[relation.name] = len(names)
         place = {name: number for number, name in enumerate(names)}
         gold = torch.tensor([place[listed[row].subject] for row in rows[own].tolist()])
         having = _having(problem, index, place, objects)
@@ -132,7 +133,6 @@ def measure_coherency(
         facts=facts,
         seed=seed,
         subjects=subjects,
-        sentences=sentences,
         seconds=round(time.perf_counter() - begun, 3),
         predictions=predictions_digest(folder, split),
     )
@@ -150,8 +150,8 @@ def _scores(
     relation: Relation,
     names: Sequence[str],
     objects: Array,
-) -> tuple[Tensor, int]:
-    """Return each object's score of each known subject, [k, s], and how many sentences that took.
+) -> Tensor:
+    """Return each object's score of each known subject, [k, s].
 
     Args:
         objects: [k] tokens, or ids of names.
@@ -168,16 +168,10 @@ def _scores(
         spelling=problem.spelling,
     )
     given = torch.from_numpy(objects).to(problem.backbone.device)
-    parts = []
-    for start in range(0, len(names), _SUBJECTS_AT_ONCE):
-        rows = np.arange(start, min(start + _SUBJECTS_AT_ONCE, len(names)))
-        each = given.expand(len(rows), -1)
-        found = scores_by_token(config, method, sentences, rows, each, vectors, problem.max_tokens)
-        parts.append(found.cpu())
-    lengths = sentences.subject_prompt.subject_lengths
-    one_each = config.method.masking == "whole" or problem.backbone.causal
-    count = len(objects) * (len(names) if one_each else int(lengths.sum()))
-    return torch.cat(parts).T.contiguous(), count
+    found = scores_by_token(
+        config, method, sentences, given, vectors, max_tokens=problem.max_tokens
+    )
+    return torch.from_numpy(found[SUBJECT]).T.contiguous()
 
 
 def _having(problem: Problem, index: int, place: Mapping[str, int], objects: Array) -> Tensor:

@@ -55,7 +55,8 @@ from symprompt.runs.folder import Folder, Manifest
 from symprompt.runs.statistics import summarise
 
 _FACTS_AT_ONCE = 2048
-_ASKED_BACK_AT_ONCE = 1 << 15
+_QUERIES_AT_ONCE = 1 << 21
+"""Subjects' tokens that are asked together, for each candidate."""
 WEIGHTS: tuple[float, ...] = (
     *(round(0.05 * step, 2) for step in range(20)),
     *(round(1 + 0.1 * step, 1) for step in range(11)),
@@ -88,7 +89,7 @@ def predict(
         Predictions in the order of the facts.
     """
     parts: list[Predictions] = []
-    passes = query_passes(method, sentences, 0, max_tokens)
+    passes = query_passes(sentences, max_tokens)
     done = 0
     for rows in passes:
         parts.append(_predict_rows(method, sentences, rows, vectors, allowed, k).near(within))
@@ -222,23 +223,18 @@ def add_subject_scores(
     prior = {name: own for name, own in found.terms.items() if name == PRIOR}
     found = replace(found, terms=prior)
     candidates = torch.from_numpy(found.candidates).to(method.backbone.device)
-    for second in (False, True) if method.has_second else (False,):
-        own = ask_back(
-            method,
-            sentences,
-            candidates,
-            vectors,
-            max_tokens=max_tokens,
-            second=second,
-            tick=tick,
-            stage=f"{stage}, second prompt" if second else stage,
-        )
-        scores = own.cpu().numpy()
-        if second:
-            found = replace(found, terms={**found.terms, SECOND: scores})
-        else:
-            found = replace(found, subject_score=scores)
-    return found
+    asked = ask_back(
+        method,
+        sentences,
+        candidates,
+        vectors,
+        max_tokens=max_tokens,
+        prompts=(SUBJECT, SECOND) if method.has_second else (SUBJECT,),
+        tick=tick,
+        stage=stage,
+    )
+    scores = {name: own.cpu().numpy() for name, own in asked.items()}
+    return replace(found, subject_score=scores.pop(SUBJECT), terms={**found.terms, **scores})
 
 
 @torch.no_grad()
@@ -249,55 +245,63 @@ def ask_back(
     vectors: Vectors,
     *,
     max_tokens: int,
-    second: bool = False,
+    prompts: Sequence[str] = (SUBJECT,),
     tick: Tick = silent,
     stage: str = "asking back",
-) -> Tensor:
+) -> dict[str, Tensor]:
     """Return how likely each fact's subject is given its candidates, [n, k] float32.
 
     Args:
         candidates: [n, k] tokens, or ids of names; -1 is none and is not asked.
-        second: by the second subject prompt.
+        prompts: by which subject prompts, see ``Method.subject_scores``.
     """
-    facts, k = candidates.shape
-    found = torch.zeros(facts, k, dtype=torch.float32, device=candidates.device)
+    facts = len(candidates)
+    found = {
+        name: torch.zeros(candidates.shape, dtype=torch.float32, device=candidates.device)
+        for name in prompts
+    }
     # Facts of a relation share sentences.
     order = np.argsort(sentences.subject_prompt.relations, kind="stable")
+    queries = int(sentences.subject_prompt.subject_lengths.sum()) * candidates.shape[1]
     before = 0
-    for rows in np.array_split(order, 1 + facts // _ASKED_BACK_AT_ONCE):
+    for rows in np.array_split(order, 1 + queries // _QUERIES_AT_ONCE):
         index = send(rows, candidates.device)
 
-        def report(count: int, before: int = before) -> None:
-            tick(stage, before + count, facts, "")
+        def report(share: float, before: int = before, count: int = len(rows)) -> None:
+            tick(stage, before + int(share * count), facts, "")
 
-        found[index] = method.subject_scores(
+        asked = method.subject_scores(
             sentences,
             rows,
             candidates[index],
             vectors,
             max_tokens=max_tokens,
-            second=second,
+            prompts=prompts,
             done=report,
-        ).float()
+        )
+        for name, scores in asked.items():
+            found[name][index] = scores.float()
         before += len(rows)
-        report(0, before)
     return found
 
 
 def query_passes(
-    method: Method, sentences: Sentences, k: int, max_tokens: int, most: int = _FACTS_AT_ONCE
+    sentences: Sentences, max_tokens: int, counts: np.ndarray | int = 1
 ) -> list[np.ndarray]:
-    """Return the row sets in which facts are queried, with k subject scores of each.
+    """Return row sets, short sentences first, small enough for one forward pass each.
 
     Args:
-        k: 0 where objects alone are asked for.
-        most: most facts of a set, whose object scores fill memory; 0 sets no bound.
+        counts: how many sentences each fact is asked by.
     """
-    # Subject scores read k sentences for every subject token, or k for a causal model; passes are
-    # kept to what these can hold.
-    lengths = sentences.subject_prompt.subject_lengths
-    tokens = np.ones_like(lengths) if method.backbone.causal else lengths
-    return _passes(sentences, 1 + k * tokens, max_tokens, most)
+    found = make_batches(
+        sentences.object_prompt.lengths,
+        max_tokens,
+        sequences=counts,
+        apart=APART,
+        # Their object scores fill memory.
+        most=_FACTS_AT_ONCE,
+    )
+    return [batch.rows for batch in found]
 
 
 def _predict_rows(
@@ -345,7 +349,7 @@ def dev_scores(method: Method, problem: Problem, select: str) -> dict[str, np.nd
     totals: dict[str, Tensor] = {}
     count = torch.bincount(sentences.object_prompt.relation, minlength=relations).double()
     counts = method.sentences_per_fact(sentences, np.arange(len(sentences)))
-    for rows in _passes(sentences, counts, problem.max_tokens):
+    for rows in query_passes(sentences, problem.max_tokens, counts):
         index = torch.from_numpy(rows).to(method.backbone.device)
         relation = sentences.object_prompt.relation[index]
         gold, found = sentences.gold[index], dict[str, Tensor]()
@@ -363,25 +367,6 @@ def dev_scores(method: Method, problem: Problem, select: str) -> dict[str, np.nd
             total = totals.setdefault(part, torch.zeros_like(count))
             total.index_add_(0, relation, value.double())
     return {part: (total / count).cpu().numpy() for part, total in totals.items()}
-
-
-def _passes(
-    sentences: Sentences, counts: np.ndarray, max_tokens: int, most: int = _FACTS_AT_ONCE
-) -> list[np.ndarray]:
-    """Return row sets, short sentences first, small enough for one forward pass each.
-
-    Args:
-        counts: how many sentences each fact is asked by.
-        most: most facts of a set; 0 sets no bound.
-    """
-    found = make_batches(
-        sentences.object_prompt.lengths,
-        max_tokens,
-        sequences=counts,
-        apart=APART,
-        most=most,
-    )
-    return [batch.rows for batch in found]
 
 
 def choose_weights(predictions: Predictions, relations: int, *, per_relation: bool) -> Array:

@@ -584,14 +584,12 @@ class CoherencyNote(TypedDict):
     Attributes:
         facts: most facts of each relation, drawn by ``seed``; 0 is all of them.
         subjects: how many known subjects of each relation were ranked.
-        sentences: how many the model has read.
         predictions: digest of the predictions whose first answers were asked back.
     """
 
     facts: int
     seed: int
     subjects: dict[str, int]
-    sentences: int
     seconds: float
     predictions: str
 

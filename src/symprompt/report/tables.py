@@ -566,8 +566,7 @@ def load_scores(
     known = " to ".join(dict.fromkeys(map(str, (counts[0], counts[-1]))))
     told = (
         f"coherency: the subject's place among the {known} known ones of its relation, given the "
-        f"run's own first object; {counted(len(back.rows), 'fact')} asked back in "
-        f"{counted(back.note['sentences'], 'sentence')}"
+        f"run's own first object; {counted(len(back.rows), 'fact')} asked back"
     )
     beside = {**found.beside, "coherency": subjects}
     return replace(found, note="; ".join([*notes, told]), beside=beside)

@@ -118,7 +118,8 @@ def test_both_directions_equal_the_loops_in_float64(
     wanted = torch.stack([loops.objects(fact) for fact in listed])
     near = {"rtol": 0, "atol": 1e-9 if exact else 5e-5}
     torch.testing.assert_close(forth.double().log_softmax(1), wanted, **near)
-    found = run.method.subject_scores(sentences, rows, candidates, run.vectors(), max_tokens=100)
+    asked = run.method.subject_scores(sentences, rows, candidates, run.vectors(), max_tokens=100)
+    found = asked["subject"]
     sums = [[loops.back(fact, token) for token in (10, 20, 30)] for fact in listed]
     near["atol"] *= 10
     torch.testing.assert_close(found.double(), torch.tensor(sums, dtype=torch.float64), **near)
@@ -165,7 +166,8 @@ def test_training_loss_does_not_depend_on_how_scores_are_averaged(
         losses.append(run.method.loss(sentences, rows, run.vectors()))
     assert torch.equal(losses[0], losses[1])
     gold = sentences.gold[rows][:, None]
-    scores = run.method.subject_scores(sentences, rows, gold, run.vectors(), max_tokens=4096)
+    asked = run.method.subject_scores(sentences, rows, gold, run.vectors(), max_tokens=4096)
+    scores = asked["subject"]
     listed = run.problem.facts.facts("train")[:5]
     wanted = [loops.back(fact, fact.object) for fact in listed]
     assert scores[:, 0].tolist() == pytest.approx(wanted, abs=1e-9)

@@ -27,7 +27,7 @@ from symprompt.probing.queries import (
     object_logits,
     object_queries,
 )
-from symprompt.probing.results import Predictions, load_card, load_prompts
+from symprompt.probing.results import SUBJECT, Predictions, load_card, load_prompts
 from symprompt.prompts import (
     BiLSTMEncoder,
     FreeVectors,
@@ -238,16 +238,17 @@ class Method:
         vectors: Vectors,
         *,
         max_tokens: int,
-        second: bool = False,
-        done: Callable[[int], None] | None = None,
-    ) -> Tensor:
+        prompts: Sequence[str] = (SUBJECT,),
+        done: Callable[[float], None] | None = None,
+    ) -> dict[str, Tensor]:
         """Return how likely the subject is given each candidate, [b, k]; 0 where one is -1.
 
         Only where ``has_subject_prompt``.
 
         Args:
-            second: by the second subject prompt, where the method has one.
-            done: called with the number of rows that are done.
+            prompts: by which subject prompts, the terms ``SUBJECT`` and ``SECOND``; the latter only
+                where ``has_second``.
+            done: called with the share that is done.
         """
         raise TypeError(f"{type(self).__name__} has no subject prompt")
 

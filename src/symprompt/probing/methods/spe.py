@@ -19,7 +19,7 @@ Not stated in the paper, hence assumed: learning rate, schedule, epochs, early s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from symprompt.errors import ConfigError
 from symprompt.models import LanguageModel
-from symprompt.probing.asked_once import score_subjects
+from symprompt.probing.asked_once import AskedBack, score_subjects
 from symprompt.probing.methods.base import (
     Method,
     Vectors,
@@ -46,6 +46,7 @@ from symprompt.probing.queries import (
     subject_likelihoods,
     subject_queries,
 )
+from symprompt.probing.results import SECOND, SUBJECT
 
 if TYPE_CHECKING:
     from symprompt.probing.config import RunConfig
@@ -158,25 +159,28 @@ class SPE(Method):
         vectors: Vectors,
         *,
         max_tokens: int,
-        second: bool = False,
-        done: Callable[[int], None] | None = None,
-    ) -> Tensor:
-        """Return log P(subject | candidate), averaged as configured, [b, k] (equations 9, 10).
+        prompts: Sequence[str] = (SUBJECT,),
+        done: Callable[[float], None] | None = None,
+    ) -> dict[str, Tensor]:
+        """Return log P(subject | candidate), averaged as configured, [b, k] (equations 9, 10)."""
+        asked = AskedBack.fetch(sentences.subject_prompt, rows, candidates)
+        ways = dict(zip((SUBJECT, SECOND), self._ways, strict=False))
+        found: dict[str, Tensor] = {}
+        for place, name in enumerate(prompts):
+            part, masking = ways[name]
 
-        Args:
-            second: by the second subject prompt.
-            done: called with the number of rows that are done.
-        """
-        part, masking = self._ways[second]
-        return score_subjects(
-            self.backbone,
-            sentences.subject_prompt,
-            rows,
-            candidates,
-            vectors[part],
-            masking=masking,
-            average=self.config.average,
-            max_tokens=max_tokens,
-            names=sentences.spelling.names if sentences.spelling else None,
-            done=done,
-        )
+            def report(share: float, place: int = place) -> None:
+                if done is not None:
+                    done((place + share) / len(prompts))
+
+            found[name] = score_subjects(
+                self.backbone,
+                asked,
+                vectors[part],
+                masking=masking,
+                average=self.config.average,
+                max_tokens=max_tokens,
+                names=sentences.spelling.names if sentences.spelling else None,
+                done=report,
+            )
+        return found
