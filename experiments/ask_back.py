@@ -3,9 +3,10 @@
     python experiments/ask_back.py OUT.json --ptuning PT ... --spe SPE ... --model NAME --data NAME
 
 PT and SPE are runs of the same facts, one for each seed. Weights are fitted anew to each run's dev
-scores for every set of terms, and test is ranked by them; the row "a fit to test" is what weights
-could reach at best, and no method may have it. Ranks are averaged over seeds before facts are drawn
-again. Relations in which SPE's MRR is lower are listed, p by the exchange test and Holm's method.
+scores for every set of terms, and test is ranked by them; the row "a fit to test" is the same fit
+made on test itself, which no method may have (other weights could be better still). Ranks are
+averaged over seeds before facts are drawn again. Relations in which SPE's MRR is lower are listed,
+p by the exchange test and Holm's method.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from typing import Any
 import numpy as np
 
 from symprompt.probing.combine import fit_combination
-from symprompt.probing.results import Predictions, load_asked, load_card, load_combination
+from symprompt.probing.results import (
+    Predictions,
+    load_asked,
+    load_card,
+    load_combination,
+    run_config,
+)
 from symprompt.report.records import plain_results
 from symprompt.runs.folder import Folder, Record
 from symprompt.runs.statistics import (
@@ -55,7 +62,8 @@ def main() -> None:
         raise SystemExit("the runs are about different facts; give runs of the same data.")
     k = asked[0]["test"].candidates.shape[1]
     prompts = "two subject prompts" if len(_terms(asked[0], SUBJECT)) > 1 else "one subject prompt"
-    spe = f"SPE, {prompts}, K = {k}"
+    near = run_config(Folder(flags.spe[0])).method.within
+    spe = f"SPE, {prompts}, K = {k}" + (f" within {near:g}" if near else "")
     rows = {
         BASELINE: np.stack([_plain(run) for run in control]),
         f"{BASELINE}, {', '.join(_terms(control[0], REST))} fitted": _own(flags.ptuning, control),

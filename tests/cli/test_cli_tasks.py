@@ -357,7 +357,7 @@ def test_any_file_of_two_texts_is_learned_and_predicted(
 
     known = written("known", "premise\thypothesis\tgold_label", *labelled)
     said = tuned("by-name", known)
-    assert "kind of task: 1/1 pair, by what is in" in said
+    assert "kind of task: pair, by what is in" in said
     assert "first is premise, second is hypothesis, label is gold_label" in said
     labels, metrics = predicted("by-name", known)
     assert metrics["accuracy"] > 0
@@ -387,7 +387,7 @@ def test_predict_takes_texts_standard_input_and_the_columns_of_training(
     run = tmp_path / "run"
     own = ("--task.kind", "auto", "--columns", "text=ticket", "label=team")
     said = call(*words, *own, "--data", data, "--out", run)
-    assert "kind of task: 1/1 sequence, by what is in" in said.err
+    assert "kind of task: sequence, by what is in" in said.err
     stored = predict(run, data / "test.jsonl", "--probabilities")["predictions"]
     rows = lines_of(data / "test.jsonl")
     texts = [row["ticket"] for row in rows]

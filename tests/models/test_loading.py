@@ -139,10 +139,17 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "size is text": (lambda own: change_config(own, hidden_size="x"), "cannot"),
     "size is zero": (lambda own: change_config(own, hidden_size=0), "cannot"),
     "no such activation": (lambda own: change_config(own, hidden_act="z"), "cannot"),
-    "no weights": (lambda own: (own / "model.safetensors").unlink(), "cannot load weights"),
+    "no weights": (
+        lambda own: (own / "model.safetensors").unlink(),
+        "copy holds no weights; model.safetensors is missing",
+    ),
     "pickled weights": (
         lambda own: (own / "model.safetensors").rename(own / "pytorch_model.bin"),
-        "safetensors",
+        "its weights as pytorch_model.bin, and only safetensors and GGUF are read",
+    ),
+    "weights of another shape": (
+        lambda own: change_config(own, intermediate_size=96),
+        r"does not fit its config\.json: bert\.encoder\.layer\.0\S+ is \[\d+.*\[96\] by the conf",
     ),
     "empty weights": (lambda own: cut_weights(own, 0), "cannot load weights"),
     "cut header": (lambda own: cut_weights(own, 5), "cannot load weights"),
@@ -174,7 +181,7 @@ def test_folder_without_tokenizer_is_refused(
     folder = shutil.copytree(family_folder(family), tmp_path / "speechless")
     for path in folder.glob("*token*"):
         path.unlink()
-    with pytest.raises(ModelError, match=re.escape(str(folder))):
+    with pytest.raises(ModelError, match=re.escape(f"{folder} has no tokenizer; save the model's")):
         load(str(folder))
 
 

@@ -99,6 +99,8 @@ def test_the_record_lasts_through_a_config_of_transformers(tmp_path: Path) -> No
     [
         ({"positions": 3}, "symprompt_trained.segments is"),
         ({"positions": "many", "segments": 1}, "symprompt_trained.positions is 'many'"),
+        ({"positions": 0, "segments": 1}, "symprompt_trained.positions is 0"),
+        ({"positions": 8, "segments": -1}, "symprompt_trained.segments is -1"),
         ([1], "symprompt_trained is"),
     ],
 )
@@ -264,10 +266,16 @@ def test_a_model_without_tables_has_nothing_to_look_at() -> None:
     assert find_trained(body, body.config) == (Trained(None, 0), "")
 
 
+def test_a_record_that_does_not_know_positions_sets_no_limit() -> None:
+    body = small(BertModel, BertConfig)
+    Trained(None, 2, ("mlm",)).write(body.config)
+    assert find_trained(body, body.config) == (Trained(64, 2, ("mlm",)), "")
+
+
 def test_the_note_names_a_segment_and_what_follows() -> None:
     body = small(BertModel, BertConfig)
     Trained(64, 1, ("mlm",)).write(body.config)
     assert find_trained(body, body.config) == (
         Trained(64, 1, ("mlm",)),
-        "segment 1 (by the model's record); no segments without --segments on",
+        "segment 1 (by the model's record); one segment is used (in tune: unless --segments on)",
     )

@@ -117,7 +117,9 @@ def test_the_last_layer_and_a_new_head_are_trained_and_the_rest_stays_equal(
     # The last of two layers, and what comes after it.
     assert all("layer.1." in name or "layers.1." in name or "final_norm" in name for name in bodily)
     assert after.get_output_embeddings() is not None
-    assert "had no masked-LM head" in (made.folder / "README.md").read_text()
+    card = (made.folder / "README.md").read_text()
+    assert "had no masked-LM head" in card
+    assert "| layers trained | the last 1, the head |" in card
     assert made.training["model"]["trained_parameters"] < made.training["model"]["parameters"]
 
 
@@ -270,7 +272,7 @@ def test_more_positions_repeat_those_there_are(
     assert loaded.max_length == 64
     assert AutoTokenizer.from_pretrained(made.folder).model_max_length == 64
     if table is not None:
-        assert "made 64 by repeating their rows" in (made.folder / "README.md").read_text()
+        assert "are 64 now, their rows repeated" in (made.folder / "README.md").read_text()
         with pytest.raises(
             ConfigError, match=r"64 positions and the model has 4[68] that are trained"
         ):
@@ -315,7 +317,22 @@ def test_rows_that_were_never_trained_are_made_anew(text: Path, tmp_path: Path) 
     model.save_pretrained(tmp_path / "wide")
     AutoTokenizer.from_pretrained(first.folder).save_pretrained(tmp_path / "wide")
     for length, made in ((16, None), (24, (16, 24))):
-        parent = load_parent(going_on(tmp_path / "wide", "", corpus={"length": length}))
+        said: list[tuple[str, int, int, str]] = []
+
+        def tick(*given: Any, said: list[tuple[str, int, int, str]] = said) -> None:
+            said.append(given)
+
+        learning = {"rate": 1e-3 if made else 9e-4}
+        config = going_on(tmp_path / "wide", "", corpus={"length": length}, learning=learning)
+        parent = load_parent(config, tick)
+        assert said[0] == (
+            "untrained",
+            1,
+            1,
+            "positions 16 to 31, segment 1 (by the model's record)",
+        )
+        assert [stage for stage, *_ in said[1:]] == ["rate"] * bool(made)
+        assert all("0.001 is one for training from scratch" in note for *_, note in said[1:])
         assert parent.lineage.positions == made
         found, _ = find_positions(parent.model.base_model)
         assert found is not None
@@ -383,8 +400,8 @@ def _half_a_head(folder: Path) -> None:
     ("family", "spoil", "told"),
     [
         ("gpt2", None, "is a gpt2 model, and pretraining goes on with masked language models"),
-        ("bert", _no_tokenizer, "tokenizer"),
-        ("bert", _pickled, "only safetensors"),
+        ("bert", _no_tokenizer, "has no tokenizer; save the model's own"),
+        ("bert", _pickled, "its weights as pytorch_model.bin, and only safetensors"),
         ("bert", _larger_vocabulary, "tokens and the model"),
         ("bert", _no_mask, "mask"),
         ("bert", _half_a_head, "1 weights are missing"),

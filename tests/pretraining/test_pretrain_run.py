@@ -126,6 +126,17 @@ def test_the_card_and_the_record_say_what_was_done(learned: PretrainResult, text
             assert str(learned.folder.parent) not in path.read_text(), path.name
 
 
+def test_the_card_of_uniform_shares_says_of_what_its_losses_are(text: Path, tmp_path: Path) -> None:
+    config = pretrain_config(
+        tmp_path / "out", corruption={"uniform": True}, vocabulary={"tokenizer": "shipped"}
+    )
+    card = (pretrain(config, [str(text)]).folder / "README.md").read_text()
+    shares = "tokens, a new share of the tokens for every sequence, from 0 to 1 (MLM-U)"
+    assert f"| corruption | {shares} |" in card
+    assert "is of these shares, the validation loss of 15% of the tokens." in card
+    assert "the tokenizer given as shipped" in card
+
+
 @pytest.mark.parametrize(
     ("changes", "trained"),
     [

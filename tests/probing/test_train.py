@@ -28,6 +28,7 @@ from symprompt.probing.results import (
     to_records,
 )
 from symprompt.probing.results import run_config as stored_config
+from symprompt.probing.summary import run_summary
 from symprompt.probing.train import PromptTraining
 from symprompt.runs.folder import Folder
 from tiny.models import CITIES, COUNTRIES, facts_of, make_facts, run_config
@@ -521,6 +522,11 @@ def test_a_subject_prompt_starts_from_the_object_prompt_of_the_inverse(
     assert sum(seen.values()) > 0
     (line,) = (own for own in told if own.startswith("inverse relations"))
     assert f"near from near; these learned from {sum(seen.values())} test facts" in line
+    assert any(
+        f"started from object prompts of inverse relations, which had learned from "
+        f"{sum(seen.values())} test facts turned around" in note
+        for note in run_summary(run.metrics).notes
+    )
 
 
 def test_a_start_from_inverses_is_ahead_of_a_random_one(make: Make, tmp_path: Path) -> None:

@@ -49,6 +49,12 @@ def test_a_terminal_has_a_bar_for_each_stage_and_each_time_it_begins(clock: list
     assert sum("5/5" in line for line in lines[-4:]) == 2
 
 
+def test_a_note_is_a_line_without_a_bar_on_a_terminal(clock: list[float]) -> None:
+    lines = shown(terminal(), [("acceleration", 1, 1, "plain"), ("asking", 1, 2, "")], clock)
+    assert any("acceleration: plain" in line for line in lines)
+    assert not any("1/1" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("ticks", "seconds", "expected"),
     [
@@ -56,6 +62,12 @@ def test_a_terminal_has_a_bar_for_each_stage_and_each_time_it_begins(clock: list
             [("training", step, 100, f"epoch {step}") for step in range(1, 101)],
             0,
             ["training: 1/100 epoch 1, 0 s", "training: 100/100 epoch 100, 0 s"],
+        ),
+        # What was chosen is no work.
+        (
+            [("acceleration", 1, 1, "plain"), ("saving", 1, 1, "")],
+            0,
+            ["acceleration: plain", "saving: 1/1, 0 s"],
         ),
         # Ten seconds for the ten steps after the first, twenty to go.
         (
@@ -79,10 +91,11 @@ def test_a_terminal_has_a_bar_for_each_stage_and_each_time_it_begins(clock: list
             0,
             ["training: 1/2, 0 s", "training: 2/2, 0 s"] * 2,
         ),
-        ([("asking [b]", 1, 1, "[/i] :smile:")], 0, ["asking [b]: 1/1 [/i] :smile:, 0 s"]),
+        ([("asking [b]", 1, 2, "[/i] :smile:")], 0, ["asking [b]: 1/2 [/i] :smile:, 0 s"]),
         # A total of 0 is not known.
         ([("embed", 1, 0, ""), ("embed", 2, 0, "")], 1, ["embed: 1, 0 s"]),
-        ([("asking", 1, 1, "word " * 50)], 0, [f"asking: 1/1 {'word ' * 50}, 0 s"]),
+        ([("asking", 1, 2, "word " * 50)], 0, [f"asking: 1/2 {'word ' * 50}, 0 s"]),
+        ([("choice [b]", 1, 1, "word " * 50)], 0, [f"choice [b]: {'word ' * 50}"]),
     ],
 )
 def test_lines_where_there_is_no_terminal(

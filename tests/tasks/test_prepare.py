@@ -61,8 +61,10 @@ def pairs(count: int = 6) -> TaskData:
 def test_loading_reports_what_is_untrained_once(place: Path) -> None:
     said = []
     model = LanguageModel.load(str(place), device="cpu", tick=lambda *given: said.append(given))
-    note = "positions 24 to 47, segment 1 (by the model's record); inputs end after 24 tokens, no "
-    assert said == [("untrained", 1, 1, note + "segments without --segments on")]
+    note = "positions 24 to 47, segment 1 (by the model's record); inputs end after 24 tokens, "
+    assert said == [
+        ("untrained", 1, 1, note + "one segment is used (in tune: unless --segments on)")
+    ]
     assert model.max_length == POSITIONS
     assert model.positions == 48
     assert model.reads_types

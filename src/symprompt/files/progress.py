@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Tick = Callable[[str, int, int, str], None]
-"""Called with (stage, done, total, note) as work goes on; a total of 0 is not known."""
+"""Called with (stage, done, total, note) as work goes on; a total of 0 is not known.
+
+A stage that begins with 1 of 1 and a note is that note alone, such as what was chosen.
+"""
 # An estimate looks back at so many marks at most, so far apart at least.
 _MARKS = 1000
 _MARK_SECONDS = 0.1
@@ -75,6 +78,11 @@ def show_progress(console: Console | None = None) -> Iterator[Tick]:
 
         def tick(stage: str, done: int, total: int, note: str) -> None:
             note = escape(note)
+            if _is_note(stage not in tasks, done, total, note):
+                progress.console.print(
+                    f"{escape(stage)}: {note}", highlight=False, markup=False, emoji=False
+                )
+                return
             # A stage that falls back has begun anew, as in a second run: it gets a bar of its own.
             if stage not in tasks or done < tasks[stage][1]:
                 tasks[stage] = (progress.add_task(stage, total=total or None, note=note), done)
@@ -83,6 +91,10 @@ def show_progress(console: Console | None = None) -> Iterator[Tick]:
             tasks[stage] = (bar, done)
 
         yield tick
+
+
+def _is_note(first: bool, done: int, total: int, note: str) -> bool:
+    return first and done == total == 1 and bool(note)
 
 
 class _Lines:
@@ -100,6 +112,9 @@ class _Lines:
 
     def __call__(self, stage: str, done: int, total: int, note: str) -> None:
         now = time.monotonic()
+        if _is_note(stage not in self.done, done, total, note):
+            self._print(f"{stage}: {note}")
+            return
         # A stage that falls back has begun anew, as in a second run.
         first = stage not in self.done or done < self.done[stage]
         self.done[stage] = done
@@ -123,10 +138,7 @@ class _Lines:
             rest = (now - since) / (done - before) * (total - done)
             left = f", about {duration(rest)} left"
         far, note = f"{done}/{total}" if total else f"{done}", f" {note}" if note else ""
-        self.console.print(
-            escape(f"{stage}: {far}{note}, {duration(spent)}{rate}{left}"),
-            highlight=False,
-            markup=False,
-            emoji=False,
-            soft_wrap=True,
-        )
+        self._print(f"{stage}: {far}{note}, {duration(spent)}{rate}{left}")
+
+    def _print(self, line: str) -> None:
+        self.console.print(escape(line), highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -56,6 +56,8 @@ def locate_model(name: str) -> str:
 HALF = (torch.bfloat16, torch.float16)
 _GGUF = ".gguf"
 _WEIGHTS = ("config.json", "model.safetensors")
+_INDEX = "model.safetensors.index.json"
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _TOKENIZER = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -201,6 +203,7 @@ def load_with_head(
         # without a word where torch's own kernels attend.
         options["attn_implementation"] = "eager"
     name = str(Path(source.place, source.gguf)) if source.gguf else source.place
+    _require_weights(source)
     try:
         with _seeded(seed):
             # float32 first: the vocabulary product keeps these weights when the body is halved.
@@ -211,6 +214,8 @@ def load_with_head(
                 use_safetensors=True,
                 trust_remote_code=False,
                 output_loading_info=True,
+                # So that they are named here.
+                ignore_mismatched_sizes=True,
                 **options,
             )
     except Exception as error:  # as above, and damaged weights besides
@@ -218,6 +223,11 @@ def load_with_head(
             f"cannot load weights of model {name!r} (only safetensors and GGUF are read): "
             f"{_first_line(error)}"
         ) from error
+    for key, stored, wanted in sorted(report["mismatched_keys"]):
+        raise ModelError(
+            f"{name} does not fit its config.json: {key} is {list(stored)} in the weights and "
+            f"{list(wanted)} by the config; give the config that was saved with the weights."
+        )
     missing = sorted(report["missing_keys"])
     if missing and (seed is None or not _lacks_heads_alone(model, missing)):
         head = "causal-LM" if source.causal else "masked-LM"
@@ -233,6 +243,27 @@ def load_with_head(
                 "file is damaged or training failed: give another checkpoint."
             )
     return model, missing
+
+
+def _require_weights(source: Source) -> None:
+    """Refuse a folder without weights that are read.
+
+    Raises:
+        ModelError: it has none, or only such as run code when they are read.
+    """
+    folder = Path(source.place)
+    if source.gguf or not folder.is_dir():
+        return
+    if any((folder / name).is_file() for name in (_WEIGHTS[1], _INDEX)):
+        return
+    unread = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLED)
+    if unread:
+        raise ModelError(
+            f"{folder} holds its weights as {unread[0]}, and only safetensors and GGUF are read, "
+            "as reading that file may run code; if you trust it, load it with transformers and "
+            "write it with save_pretrained, then give that folder."
+        )
+    raise ModelError(f"{folder} holds no weights; {_WEIGHTS[1]} is missing.")
 
 
 @contextmanager
@@ -274,6 +305,14 @@ def load_vocabulary(path: str, source: Source | None = None) -> Vocabulary:
         ModelError: there is no such model, or its tokenizer cannot be its own.
     """
     source = source or find_model(path)
+    folder = Path(source.place)
+    if folder.is_dir() and not (
+        source.gguf or any((folder / name).is_file() for name in _TOKENIZER)
+    ):
+        # transformers makes an empty one of the model's kind.
+        raise ModelError(
+            f"{path} has no tokenizer; save the model's own tokenizer files (tokenizer.json) in it."
+        )
     tokenizer = load_tokenizer(source.place, f"of model {path!r}", **source.options)
     vocabulary = Vocabulary(tokenizer, name=path, causal=source.causal)
     rows = getattr(source.config.get_text_config(), "vocab_size", None)
@@ -329,7 +368,7 @@ def fingerprint(source: Source) -> str:
     """Return a digest of a model's config, weights and tokenizer files, whatever their dtype."""
     digest = hashlib.sha256()
     find = partial(cached_file, source.place, _raise_exceptions_for_missing_entries=False)
-    index = None if source.gguf else find("model.safetensors.index.json")
+    index = None if source.gguf else find(_INDEX)
     shards: list[str] = []
     if index is not None:
         listed = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"]

@@ -17,10 +17,10 @@ The rule says too little rather than too much:
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -53,8 +53,8 @@ class Trained:
         objectives: what was trained for, earlier runs first; none where it is not known.
     """
 
-    positions: int | None
-    segments: int
+    positions: Annotated[int, Field(ge=1)] | None
+    segments: Annotated[int, Field(ge=0)]
     objectives: tuple[str, ...] = ()
 
     def then(self, later: Trained) -> Trained:
@@ -147,7 +147,9 @@ def find_trained(body: nn.Module, config: Any) -> tuple[Trained, str]:
             own = count_trained_segments(kinds.weight.detach().float(), others, spread)
         trained, source = Trained(known, own), "as initialised, by the look of the table"
     else:
-        known = None if positions is None else min(positions, record.positions or 0)
+        known = positions
+        if positions is not None and record.positions is not None:
+            known = min(positions, record.positions)
         trained = Trained(known, min(segments, record.segments), record.objectives)
         source = "by the model's record"
     return trained, _note(trained, positions, segments, source)
@@ -160,7 +162,7 @@ def _note(trained: Trained, positions: int | None, segments: int, source: str) -
         use.append(f"inputs end after {trained.positions} tokens")
     if trained.segments < segments:
         untrained.append("segment 1" if segments == 2 else f"segments {trained.segments} and on")
-        use.append("no segments without --segments on")
+        use.append("one segment is used (in tune: unless --segments on)")
     return f"{', '.join(untrained)} ({source}); {', '.join(use)}" if untrained else ""
 
 

@@ -39,7 +39,7 @@ class VocabularyConfig:
     alpha: Portion = 0.3
     """Languages are sampled by q_i proportional to p_i^alpha (equation 11.7); 1 as they are."""
     tokenizer: str = ""
-    """Folder of a tokenizer to use instead of learning one."""
+    """Folder of a tokenizer to use instead of learning one, or "shipped"."""
 
 
 @settings
@@ -114,7 +114,7 @@ class LearningConfig(BasicLearningConfig):
     """How the weights are learned."""
 
     rate: Common[Rate] = 1e-3
-    """Highest learning rate."""
+    """Highest learning rate; to go on from a model, 1e-4 to 5e-4."""
     beta_1: Share = 0.9
     """AdamW's first beta."""
     beta_2: Share = 0.98
@@ -141,7 +141,8 @@ class PretrainConfig:
     """Model folder to write."""
     model: Common[str] = ""
     """Masked language model to go on from: a folder, a hub name or "shipped"; empty trains one from
-    scratch. Its tokenizer is kept; an encoder without a masked-LM head gets one."""
+    scratch. Its tokenizer is kept; an encoder without a masked-LM head gets one. Lower the rate:
+    --rate 1e-4 to 5e-4, as at those of the configs a model unlearns what it knows."""
     seed: Common[Seed] = 34
     """Seed of weights, order and corruption."""
     objective: Common[Literal["mlm", "mlm+nsp", "mlm+sbo"]] = "mlm"

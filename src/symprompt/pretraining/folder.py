@@ -27,6 +27,7 @@ from symprompt.errors import ConfigError, DataError, ModelError, RunError, escap
 from symprompt.files.atomic import is_leftover, making_folder, read_json, reason
 from symprompt.files.progress import Tick, silent
 from symprompt.files.text import file_digest, find_files, read_documents
+from symprompt.models.layers import ALL
 from symprompt.models.trained import Trained
 from symprompt.pretraining.config import PretrainConfig, WeightsConfig, load_pretrain_config
 from symprompt.pretraining.corpus import CARD, Corpus, fingerprint, load_corpus, make_corpus
@@ -259,6 +260,10 @@ def _refuse_other(inputs: Mapping[str, Any], folder: Folder) -> None:
 
 def _fingerprint_inputs(config: PretrainConfig, text: Sequence[str], tick: Tick) -> dict[str, Any]:
     """Return names, sizes and hashes of all that a run is made from."""
+    tokenizer = {}
+    if config.vocabulary.tokenizer:
+        # Before the text is read: a name that is none is refused at once.
+        tokenizer["tokenizer"] = fingerprint(load_tokenizer(config.vocabulary.tokenizer))
     files = find_files(text)
     total = sum(file.size for file in files)
     listed, done = [], 0
@@ -271,9 +276,7 @@ def _fingerprint_inputs(config: PretrainConfig, text: Sequence[str], tick: Tick)
     inputs: dict[str, Any] = {"text": listed}
     if config.vocabulary.whole_words:
         inputs["list of whole words"] = file_digest(Path(config.vocabulary.whole_words))
-    if config.vocabulary.tokenizer:
-        inputs["tokenizer"] = fingerprint(load_tokenizer(config.vocabulary.tokenizer))
-    return inputs
+    return inputs | tokenizer
 
 
 def _holds_corpus(place: Path) -> bool:
@@ -363,7 +366,7 @@ def prepare_pretraining(
         SympromptError: one clear sentence; there is no half-written folder.
     """
     if config.model:
-        kept = keep_tokenizer(config, load_parent(config))
+        kept = keep_tokenizer(config, load_parent(config, tick))
         config = replace(kept, model="", weights=WeightsConfig())
     if config.prepared:
         raise ConfigError(
@@ -517,7 +520,7 @@ def model_card(
     longest = trained.positions or length
     tags = "".join(f"\n- {tag}" for tag in sorted({row["language"] for row in files} - {""}))
     front = f"language:{tags}\n" if tags else ""
-    beforehand = sampled = words = chosen = parent = ""
+    beforehand = sampled = words = chosen = compared = parent = ""
     begun, after = "trained from scratch", {}
     known = (
         "The model has read nothing but the text above: it knows no more than that text, and "
@@ -530,7 +533,12 @@ def model_card(
     if "parent" in training:
         begun = f"continued from {training['parent']['name']}"
         parent = f"\n\nParent: {training['parent']['text']}."
-        after = {"weights trained": f"{model['trained_parameters']:,}"}
+        layers = config.weights.layers
+        which = {ALL: "all", 0: "none, the head alone"}.get(layers, f"the last {layers}, the head")
+        after = {
+            "layers trained": which,
+            "weights trained": f"{model['trained_parameters']:,}",
+        }
         known = (
             "What the model knows is from its parent and from the text above, and so are its "
             "errors, its age and its leanings; its parent's card says what that has read."
@@ -577,9 +585,16 @@ def model_card(
         **after,
         "stored as": config.save_dtype,
     }
+    hidden = f"{corruption.share:.0%} of the tokens"
+    if corruption.uniform:
+        hidden = "a new share of the tokens for every sequence, from 0 to 1 (MLM-U)"
+        compared = (
+            f"\n\nThe training loss is of these shares, the validation loss of "
+            f"{corruption.share:.0%} of the tokens."
+        )
     recipe = {
         "objective": _OBJECTIVES[config.objective],
-        "corruption": f"{corruption.kind}, {corruption.share:.0%} of the tokens",
+        "corruption": f"{corruption.kind}, {hidden}",
         "optimiser": f"AdamW, betas {learning.beta_1} and {learning.beta_2}",
         "weight decay": learning.weight_decay,
         "highest rate": f"{learning.rate:g}, after {learning.warmup:.0%} of the steps",
@@ -652,7 +667,7 @@ out for the validation loss.{beforehand}{sampled}
 
 ## Losses at the end
 
-{_table(losses, ("", "training", "validation"))}
+{_table(losses, ("", "training", "validation"))}{compared}
 
 ## Limits
 

@@ -20,6 +20,7 @@ from transformers.utils.hub import cached_file
 
 from symprompt.config import flatten
 from symprompt.errors import ConfigError, ModelError
+from symprompt.files.progress import Tick, silent
 from symprompt.models.layers import ALL, trained_parameters
 from symprompt.models.loading import find_model, fingerprint, load_vocabulary, load_with_head
 from symprompt.models.trained import Trained, find_positions, find_segments, find_trained
@@ -31,6 +32,7 @@ from symprompt.runs.environment import derive_seed
 HEADS_FILE = "heads.safetensors"
 """Beside the model: what was trained with it but is no part of a masked language model."""
 
+_HIGH_RATE = 1e-3
 _CLASSIFIERS = ("class", "cls", "pooler", "qa", "seq")
 
 
@@ -56,7 +58,7 @@ class Lineage:
         changes = [
             "it had no masked-LM head, so that was made" * self.fresh_head,
             *(
-                f"its {before} trained {what} were made {after} by repeating their rows"
+                f"its trained {what} were {before} and are {after} now, their rows repeated"
                 for what, rows in (("positions", self.positions), ("segments", self.segments))
                 if rows is not None
                 for before, after in [rows]
@@ -86,8 +88,11 @@ class Parent:
     trained: Trained
 
 
-def load_parent(config: PretrainConfig) -> Parent:
+def load_parent(config: PretrainConfig, tick: Tick = silent) -> Parent:
     """Load the model that ``config.model`` names, and give it what the run needs.
+
+    Args:
+        tick: told what of the model was never trained, and of a rate that is high for it.
 
     Raises:
         ConfigError: it is the run's own folder, has too few layers, or new rows of a table would
@@ -118,7 +123,17 @@ def load_parent(config: PretrainConfig) -> Parent:
         seed=derive_seed(config.seed, "weights"),
     )
     trained_parameters(model, config.weights.layers)
-    trained, _ = find_trained(model.base_model, model.config)
+    trained, note = find_trained(model.base_model, model.config)
+    if note:
+        tick("untrained", 1, 1, note.partition(";")[0])
+    if config.learning.rate >= _HIGH_RATE:
+        tick(
+            "rate",
+            1,
+            1,
+            f"{config.learning.rate:g} is one for training from scratch, at which a trained model "
+            "unlearns what it knows; --rate 1e-4 to 5e-4 is usual",
+        )
     model, changed = _enlarge(model, config, trained)
     _set(model.config, own)
     folder, heads = Path(source.place), {}

@@ -451,9 +451,12 @@ def learn_tokenizer(
 def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerFast:
     """Return the tokenizer in a folder, fast and with the special tokens that training needs.
 
+    "shipped" is that of the packaged model.
+
     Raises:
         ModelError: there is none, it is damaged, slow, or lacks a special token.
     """
+    folder = loading.locate_model(str(folder))
     if not Path(folder).is_dir():
         raise ModelError(f"{folder} is not a folder; give a folder with a tokenizer.json.")
     tokenizer = loading.load_tokenizer(folder, f"in {folder}", local_files_only=True)

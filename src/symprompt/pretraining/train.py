@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from symprompt.engine.loop import Loop, Progress
-from symprompt.engine.processes import ProcessGroup, join_group
+from symprompt.engine.processes import ProcessGroup, is_first_process, join_group
 from symprompt.errors import ConfigError, RunError
 from symprompt.files.progress import Tick, silent
 from symprompt.models.trained import find_positions, find_segments
@@ -89,7 +89,7 @@ def pretrain(
     parent = None
     if config.model:
         # First of all, so that nothing is written beside a model that cannot be gone on from.
-        parent = load_parent(config)
+        parent = load_parent(config, tick if is_first_process() else silent)
         config = keep_tokenizer(config, parent)
     folders = RunFolders(config)
     with join_group(config.device) as group:

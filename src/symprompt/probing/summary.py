@@ -19,7 +19,9 @@ def run_summary(metrics: Mapping[str, Any]) -> Grids:
 
     test = metrics["test"]
     kinds = {"forward only": "forward"} if metrics["weights"] else {}
-    kinds |= {"raw": "raw", "filtered": "filtered"}
+    kinds |= {"raw": "raw"}
+    if test["filtered"] != test["raw"]:
+        kinds |= {"filtered": "filtered"}
     rows = tuple(
         (f"{label}, {mean}", *(f"{value:.2f}" for value in values.values()))
         for label, key in kinds.items()
@@ -61,16 +63,22 @@ def run_summary(metrics: Mapping[str, Any]) -> Grids:
 
 def leakage_notes(details: Mapping[str, Any]) -> list[str]:
     """Return a note if test facts or their subjects are among those that were learned from."""
-    leaks = details.get("leakage") or {}
-    if not any(leaks.values()):
-        return []
-    # Older runs did not count the last.
-    pairs, subjects, *inverses = leaks.values()
-    more = f", and {inverses[0]} are in train turned around" if inverses and inverses[0] else ""
-    return [
-        f"leakage: of the test facts {pairs} are also in train or dev, {subjects} have a "
-        f"subject that train has{more}; symprompt data check has all by relation"
-    ]
+    notes, leaks = list[str](), details.get("leakage") or {}
+    if any(leaks.values()):
+        # Older runs did not count the last.
+        pairs, subjects, *inverses = leaks.values()
+        more = f", and {inverses[0]} are in train turned around" if inverses and inverses[0] else ""
+        notes.append(
+            f"leakage: of the test facts {pairs} are also in train or dev, {subjects} have a "
+            f"subject that train has{more}; symprompt data check has all by relation"
+        )
+    if started := details.get("started_from_inverses"):
+        seen = sum(own["test_facts_seen"] for own in started.values())
+        notes.append(
+            f"leakage: {counted(len(started), 'subject prompt')} started from object prompts of "
+            f"inverse relations, which had learned from {counted(seen, 'test fact')} turned around"
+        )
+    return notes
 
 
 def candidate_notes(details: Mapping[str, Any]) -> list[str]:

@@ -136,7 +136,8 @@ class Manifest(_Plain):
         seeds: of all random draws; none where nothing is drawn.
         positions: most positions of the model that an input may take, trained ones alone; None
             where that is not known.
-        segments: whether second texts stand in the model's second segment.
+        segments: whether second texts stand in the model's second segment; None where there are
+            none of them, as with facts.
         acceleration: what was chosen to be faster, and why not more.
         versions: of this package and those it computes with.
         incidental: config keys in which the same run may differ.
@@ -157,7 +158,7 @@ class Manifest(_Plain):
     device: str = ""
     dtype: str = ""
     positions: int | None = None
-    segments: bool = False
+    segments: bool | None = None
     acceleration: str = ""
     versions: dict[str, str] = {}
     incidental: tuple[str, ...] = ()

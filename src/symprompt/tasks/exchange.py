@@ -95,7 +95,7 @@ def _about(run: TaskRun, stored: StoredPrompt, backbone: LanguageModel) -> dict[
         "task": card["task"],
         "kind": card["kind"],
         "labels": card["labels"],
-        "segments": run.folder.manifest.segments,
+        "segments": bool(run.folder.manifest.segments),
         "causal": backbone.causal,
         "head": stored.config.head.kind,
         "virtual_tokens": len(stored.tensors.get("prompt.vectors", ())),

@@ -222,7 +222,7 @@ def describe_run(
     method: str,
     seeds: tuple[int, ...],
     *,
-    segments: bool = False,
+    segments: bool | None = None,
 ) -> Manifest:
     """Return what a run states about itself when it begins.
 
