@@ -57,7 +57,6 @@ HALF = (torch.bfloat16, torch.float16)
 _GGUF = ".gguf"
 _WEIGHTS = ("config.json", "model.safetensors")
 _INDEX = "model.safetensors.index.json"
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _TOKENIZER = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -256,10 +255,10 @@ def _require_weights(source: Source) -> None:
         return
     if any((folder / name).is_file() for name in (_WEIGHTS[1], _INDEX)):
         return
-    unread = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLED)
-    if unread:
+    unread = min(folder.glob("*model*.bin"), default=None)
+    if unread is not None:
         raise ModelError(
-            f"{folder} holds its weights as {unread[0]}, and only safetensors and GGUF are read, "
+            f"{folder} holds its weights as {unread.name}, and only safetensors and GGUF are read, "
             "as reading that file may run code; if you trust it, load it with transformers and "
             "write it with save_pretrained, then give that folder."
         )
