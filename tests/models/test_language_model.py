@@ -22,6 +22,7 @@ from tiny.models import (
     HIDES_DECODER,
     causal_config,
     make_batch,
+    make_inputs,
     run_config,
     train,
 )
@@ -262,3 +263,17 @@ def test_the_vocabulary_product_in_parts_is_the_float32_one(
     (gradient,) = torch.autograd.grad(logits.square().sum(), hidden)
     assert gradient.dtype == torch.bfloat16
     assert bool(gradient.isfinite().all())
+
+
+def test_gradients_in_bfloat16_on_a_cpu_are_those_in_float32(load_family: Load) -> None:
+    gradients = []
+    for dtype in ("float32", "bfloat16"):
+        backbone = load_family("bert", dtype)
+        inputs = make_inputs(backbone, LENGTHS)
+        given = inputs.embeddings.detach().clone().requires_grad_()
+        logits = backbone.logits_at(Inputs(given, inputs.mask), torch.tensor([1, 2, 3]))
+        logits.log_softmax(1)[:, 5].sum().backward()
+        assert given.grad is not None
+        gradients.append(given.grad.float())
+    near = 0.05 * float(gradients[0].abs().max())
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=near)

@@ -464,8 +464,17 @@ class LanguageModel:
             if prefix.shift_positions:
                 given["position_ids"] = self._shifted(prefix, *inputs.embeddings.shape[:2])
         deep = nullcontext() if inputs.added is None else self.layers.adding(inputs.added)
-        with sdpa_kernel(_ATTENTION), deep, reading:
+        with sdpa_kernel(self._attention_kernels), deep, reading:
             yield given
+
+    @property
+    def _attention_kernels(self) -> list[SDPBackend]:
+        """Which of torch's kernels attend."""
+        half = self.dtype in HALF or torch.is_autocast_enabled("cpu")
+        if self.device.type == "cpu" and half and torch.is_grad_enabled():
+            # On a CPU the others' backward pass is four times as slow in bfloat16.
+            return [SDPBackend.MATH]
+        return _ATTENTION
 
     def _shifted(self, prefix: Prefix, rows: int, tokens: int) -> Tensor:
         """Return the tokens' positions after a prefix, [b, t].
