@@ -135,9 +135,11 @@ def test_a_shipped_config_trains_from_end_to_end(
     run = Run.load(out)
     config = load_config(name)
     assert run.metrics["method"] == config.method.name
-    # Names are ranked among the training objects, and three objects of test are none.
+    # Names are ranked among the training objects, and three objects of test are none; where all 20
+    # facts are test's, among the objects of all.
     names = config.facts.objects == "any-length"
-    assert run.metrics["test"]["facts"] == (5 if names else 8)
+    asked = 20 if config.facts.shares == (0, 0, 100) else 5 if names else 8
+    assert run.metrics["test"]["facts"] == asked
     predictions, _ = run.predictions("test")
     assert predictions.asked_back == (config.method.name == "spe")
     assert names or predictions.candidates.shape[1] == config.method.k

@@ -105,6 +105,10 @@ def test_shares_deal_a_source_with_splits_anew(tmp_path: Path) -> None:
     assert set(other.facts()) == set(dealt[0].facts()) == set(dealt[1].facts())
     assert other["P17"] != dealt[0]["P17"]
     assert len(load_facts(str(home), seed=4).facts()) == 12
+    assert not dealt[0]["P17"].answers
+    # Without training facts the objects of all are the answer space.
+    every = load_facts(str(home), shares=(0, 0, 100))["P17"]
+    assert (len(every.test), every.answers) == (10, ("here",))
     (home / "P36").mkdir()
     write_pairs(home / "P36" / "test.jsonl", CAPITALS)
     with pytest.raises(DataError, match="'P36' has 2 subject"):

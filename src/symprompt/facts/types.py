@@ -51,8 +51,8 @@ class Relation:
         label: what people call it ("capital"); may be empty.
         template: a manual template with [X] for the subject and [Y] for the object; may be empty.
         rewordings: further manual templates that come with the data, as BEAR's do.
-        answers: the answer space, where the data has one: what every fact is ranked among. Empty
-            leaves it to the training objects.
+        answers: the answer space, where the data has one or nothing is trained on: what every fact
+            is ranked among. Empty leaves it to the training objects.
     """
 
     name: str
@@ -353,12 +353,14 @@ def split_by_subject(
         name: the relation's name.
         facts: its facts, with a subject at least for every split that gets some.
         seed: another seed gives another split.
-        shares: percent of the subjects in train, dev and test; empty is ``SHARES``.
+        shares: percent of the subjects in train, dev and test; empty is ``SHARES``. Without any in
+            train the objects of all facts are the answer space.
         label: what people call the relation.
         template: its manual template.
     """
     by_subject: dict[str, list[Fact]] = {}
-    for fact in sorted(set(facts), key=lambda fact: (fact.subject, fact.object)):
+    facts = sorted(set(facts), key=lambda fact: (fact.subject, fact.object))
+    for fact in facts:
         by_subject.setdefault(fact.subject, []).append(fact)
     percent = dict(zip(SPLITS, shares or SHARES, strict=True))
     wanted = [split for split in SPLITS if percent[split]]
@@ -385,7 +387,9 @@ def split_by_subject(
         split: tuple(fact for subject in chosen for fact in by_subject[subject])
         for split, chosen in ordered.items()
     }
-    return Relation(name, **dealt, label=label, template=template)
+    # Where nothing is left to train on, what may be answered is what any fact has.
+    objects = () if percent["train"] else tuple(sorted({fact.object for fact in facts}))
+    return Relation(name, **dealt, label=label, template=template, answers=objects)
 
 
 def uhn(facts: FactSet) -> FactSet:

@@ -73,7 +73,7 @@ class FactsConfig:
     shares: Several[Count] = ()
     """Percent of each relation's subjects in train, dev and test: all facts are dealt anew, also
     where the data has a split. Empty keeps that, and is 60 20 20 where there is none, 40 20 40 for
-    BEAR. 0 0 100 asks all facts, by a method that learns nothing."""
+    BEAR. 0 0 100 asks all facts, by a method that learns nothing, among the objects of all."""
     train_limit: Count = 0
     """Most training facts of a relation; those beyond are left out and counted. 0 takes all."""
     dev_limit: Count = 0
