@@ -48,6 +48,8 @@ NAMES = {
     "lama34k": "LAMA-34k, every method",
     "lama34k-ask-back": "LAMA-34k, what each ingredient of asking back gives",
     "bear": "BEAR, what each ingredient of asking back gives",
+    "bear-big-shipped": "BEAR-big with the shipped model, the same",
+    "conceptnet": "ConceptNet with the shipped model, the same",
     "shipped-lama": "LAMA-34k with the shipped model, and with uniform masking rates",
     "mpnet-wiki": "LAMA-34k with mpnet-wiki",
     "mpnet-wiki-ask-back": "LAMA-34k with mpnet-wiki, what each ingredient of asking back gives",
