@@ -126,6 +126,16 @@ def test_shares_deal_all_or_part(tmp_path: Path) -> None:
             load_facts(source, shares=wrong)
 
 
+def test_a_relation_with_too_few_subjects_is_left_out_if_that_is_said(tmp_path: Path) -> None:
+    stated = {name: {"templates": TEMPLATES} for name in ("P36", "P30")}
+    write_bear(tmp_path, PAIRS[:2], name="P30")
+    source = str(write_bear(tmp_path, PAIRS, stated))
+    with pytest.raises(DataError, match=r"'P30' has 2 subject.*--skip-unusable"):
+        load_facts(source)
+    kept = load_facts(source, skip_unusable=True)
+    assert (kept.names, list(kept.skipped)) == (("P36",), ["P30"])
+
+
 def test_few_subjects_leave_one_for_every_split() -> None:
     facts = load_facts("world", relations=["capital"]).facts()[:3]
     for shares in ((10, 10, 80), (2, 96, 2), ()):

@@ -113,6 +113,15 @@ def test_shares_deal_a_source_with_splits_anew(tmp_path: Path) -> None:
     write_pairs(home / "P36" / "test.jsonl", CAPITALS)
     with pytest.raises(DataError, match="'P36' has 2 subject"):
         load_facts(str(home), shares=(40, 20, 40))
+    kept = load_facts(str(home), shares=(40, 20, 40), seed=3, skip_unusable=True)
+    assert kept.relations == dealt[0].relations
+    assert kept.skipped == {"P36": "too few subjects to deal to splits"}
+    assert kept.dropped_by_reason()["their relation cannot be used"] == 2
+    with (home / "P36" / "test.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write('\n{"sub": "Peru"}\n')
+    # A row that cannot be used is told before that few are left.
+    with pytest.raises(DataError, match="line 3"):
+        load_facts(str(home), shares=(40, 20, 40))
 
 
 def test_autoprompt_folder_without_test(tmp_path: Path) -> None:

@@ -72,6 +72,14 @@ def test_what_is_left_out_is_counted(world: FactSet) -> None:
     assert not answers(world, "capital", "Serbia and Montenegro")
 
 
+def test_all_facts_are_answered_by_the_objects_of_those_that_stay(world: FactSet) -> None:
+    every = world_facts(shares=(0, 0, 100))
+    assert set(every.facts()) == set(world.facts())
+    for relation in every.relations:
+        assert set(relation.answers) == {fact.object for fact in relation.test}
+    assert not any(relation.answers for relation in world.relations)
+
+
 def test_the_seed_moves_facts_between_splits_only(world: FactSet) -> None:
     other = world_facts(seed=1)
     assert other.true_objects() == world.true_objects()

@@ -26,8 +26,8 @@ from symprompt.facts.types import (
     Relation,
     choose_names,
     compose,
+    deal_by_subject,
     fact_in,
-    split_by_subject,
 )
 from symprompt.files.reading import collect_bad, load_rows, load_text, refuse_bad
 
@@ -51,6 +51,7 @@ def load_bear(
     seed: int = 0,
     shares: Sequence[int] = (),
     bad_rows: str = "refuse",
+    skip_unusable: bool = False,
 ) -> FactSet:
     """Return the facts of BEAR or BEAR-big with answer spaces and all templates.
 
@@ -63,6 +64,7 @@ def load_bear(
         seed: makes the split.
         shares: percent of the subjects in train, dev and test; empty is 40, 20, 40.
         bad_rows: "skip" leaves rows that cannot be used out and counts them; "refuse" names them.
+        skip_unusable: leave out relations with too few subjects.
 
     Raises:
         DataError: naming the file, and the line where there is one.
@@ -83,13 +85,13 @@ def load_bear(
             f"{home / METADATA} names relations, but none has a file such as "
             f"{next(iter(about), 'P36')}.jsonl beside it; give BEAR's folder as it was released."
         )
-    loaded: list[Relation] = []
+    grouped: dict[str, list[Fact]] = {}
     dropped: list[Dropped] = []
     bad: list[str] = []
     composed = 0
     for name in choose_names(known, relations, str(folder)):
         path, before = home / f"{name}.jsonl", len(bad)
-        facts: list[Fact] = []
+        grouped[name] = []
         for number, row in load_rows(path, any_case=True, bad=bad):
             if row.get("sub_label") == "":
                 reason = f"line has no subject ({path.name}, line {number})"
@@ -97,26 +99,25 @@ def load_bear(
                 continue
             with collect_bad(bad):
                 fact, changed = fact_in(row, _KEYS, name, path, number)
-                facts.append(fact)
+                grouped[name].append(fact)
                 composed += changed
         if len(bad) > before:
             dropped.append(Dropped(name, "train", BAD_ROW, len(bad) - before))
-        try:
-            dealt = split_by_subject(name, facts, seed=seed, shares=shares or SHARES)
-        except DataError as error:
-            raise DataError(f"{path}: {error}") from None
-        repeats = len(facts) - len(dealt.all())
-        if repeats:
-            dropped.append(Dropped(name, "train", "duplicate", repeats))
-        first, *others = _templates(home / METADATA, name, about[name])
-        stated = about[name].get("answer_space_labels") or ()
-        answers = dict.fromkeys((*map(compose, stated), *sorted(fact.object for fact in facts)))
-        loaded.append(
-            replace(dealt, template=first, rewordings=tuple(others), answers=tuple(answers))
-        )
     if bad_rows == "refuse":
         refuse_bad(bad, folder)
-    return FactSet(tuple(loaded), str(folder), "bear", tuple(dropped), composed)
+    dealt, left_out, skipped = deal_by_subject(
+        grouped, folder, seed=seed, shares=shares or SHARES, skip_unusable=skip_unusable
+    )
+    loaded: list[Relation] = []
+    for name, relation in dealt.items():
+        first, *others = _templates(home / METADATA, name, about[name])
+        stated = map(compose, about[name].get("answer_space_labels") or ())
+        answers = dict.fromkeys((*stated, *sorted(fact.object for fact in grouped[name])))
+        loaded.append(
+            replace(relation, template=first, rewordings=tuple(others), answers=tuple(answers))
+        )
+    dropped += left_out
+    return FactSet(tuple(loaded), str(folder), "bear", tuple(dropped), composed, skipped)
 
 
 def _load_metadata(path: Path) -> Mapping[str, Mapping[str, Any]]:

@@ -12,6 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,15 +22,14 @@ from symprompt.facts.templates import add_templates, find_templates, template_in
 from symprompt.facts.types import (
     BAD_ROW,
     SPLITS,
-    UNUSABLE,
     Dropped,
     Fact,
     FactSet,
     Relation,
     Split,
     choose_names,
+    deal_by_subject,
     fact_in,
-    split_by_subject,
 )
 from symprompt.facts.world import world_facts
 from symprompt.files.parquet import is_dataset
@@ -106,7 +106,7 @@ def load_facts(
         columns: what a table calls its columns, as {"subject": "company"} or ["subject=company"].
             If it then has no relation, all facts are of one, called as the file.
         bad_rows: "skip" leaves rows that cannot be used out and counts them; "refuse" names them.
-        skip_unusable: leave relations of a table out that have too few subjects for a split, and
+        skip_unusable: leave relations out that have too few subjects to be dealt to splits, and
             name them.
 
     Example:
@@ -128,16 +128,16 @@ def load_facts(
         )
     found: Path | None = Path(templates) if templates else None
     dealing: dict[str, Any] = {"relations": relations, "seed": seed, "shares": shares}
+    dealing |= {"bad_rows": bad_rows, "skip_unusable": skip_unusable}
     if kind == WORLD:
         facts = world_facts(seed, shares)
         facts = facts.select(choose_names(facts.names, relations, facts.source))
     elif kind == "table":
-        dealing |= {"columns": columns, "bad_rows": bad_rows}
-        facts = load_table(Path(source), **dealing, skip_unusable=skip_unusable)
+        facts = load_table(Path(source), **dealing, columns=columns)
     elif kind == "bear":
-        facts = load_bear(Path(source), **dealing, bad_rows=bad_rows)
+        facts = load_bear(Path(source), **dealing)
     else:
-        facts, home = load_lama(Path(source), **dealing, bad_rows=bad_rows)
+        facts, home = load_lama(Path(source), **dealing)
         found = found or find_templates(home)
     if found is not None:
         facts = add_templates(facts, found, insist=bool(templates))
@@ -178,6 +178,7 @@ def load_lama(
     seed: int = 0,
     shares: Sequence[int] = (),
     bad_rows: BadRows = "refuse",
+    skip_unusable: bool = False,
 ) -> tuple[FactSet, Path]:
     """Return the facts in or below ``folder``, and the folder that holds them.
 
@@ -189,7 +190,7 @@ def load_lama(
             folder of a single relation.
         relations: names to load; none means all.
         seed, shares: deal all facts anew, see ``load_facts``.
-        bad_rows: see ``load_facts``.
+        bad_rows, skip_unusable: see ``load_facts``.
     """
     if not os.path.isdir(folder):
         got = "is a file" if os.path.exists(folder) else "does not exist"
@@ -210,20 +211,20 @@ def load_lama(
                 dropped.append(Dropped(name, split, BAD_ROW, len(bad) - before))
             facts[split] = tuple(fact for fact, _ in read)
             composed += sum(changed for _, changed in read)
-        relation = Relation(name, **facts)
-        if shares:
-            every = relation.all()
-            try:
-                relation = split_by_subject(name, every, seed=seed, shares=shares)
-            except DataError as error:
-                raise DataError(f"{folder}: {error}") from None
-            repeats = len(every) - len(relation.all())
-            if repeats:
-                dropped.append(Dropped(name, "train", "duplicate", repeats))
-        loaded.append(relation)
+        loaded.append(Relation(name, **facts))
     if bad_rows == "refuse":
         refuse_bad(bad, folder)
-    return FactSet(tuple(loaded), str(folder), "lama", tuple(dropped), composed), home
+    skipped: dict[str, str] = {}
+    if shares:
+        dealt, left_out, skipped = deal_by_subject(
+            {relation.name: relation.all() for relation in loaded},
+            folder,
+            seed=seed,
+            shares=shares,
+            skip_unusable=skip_unusable,
+        )
+        loaded, dropped = list(dealt.values()), dropped + left_out
+    return FactSet(tuple(loaded), str(folder), "lama", tuple(dropped), composed, skipped), home
 
 
 def _find_relations(folder: Path) -> tuple[Path, dict[str, Files]]:
@@ -362,46 +363,32 @@ def load_table(
         refuse_bad(bad, path)
     if not grouped:
         raise DataError(f"{path} has a header but no facts; add at least one line.")
-    loaded: list[Relation] = []
     dropped: list[Dropped] = []
-    few: dict[str, str] = {}
     names = choose_names(grouped, relations, str(path))
     unread[names[0]] += len(bad) - sum(unread[name] for name in grouped)
-    for name in names:
-        if unread[name]:
-            dropped.append(Dropped(name, "train", BAD_ROW, unread[name]))
-        entries, template = grouped[name], templates.get(name, "")
-        if splits_given and not shares:
-            # dict.fromkeys keeps the first of each repeat, in the file's order.
-            given: dict[str, Any] = {
-                split: tuple(dict.fromkeys(fact for fact, own in entries if own == split))
-                for split in SPLITS
-            }
-            relation = Relation(name, **given, template=template)
-        else:
-            facts = [fact for fact, _ in entries]
-            try:
-                relation = split_by_subject(
-                    name, facts, seed=seed, shares=shares, template=template
-                )
-            except DataError as error:
-                few[name] = str(error)
-                dropped.append(Dropped(name, "train", UNUSABLE, len(facts)))
-                continue
-        place = {fact: split for split in SPLITS for fact in relation.split(split)}
-        lines = Counter(place[fact] if shares else split or place[fact] for fact, split in entries)
-        for split in SPLITS:
-            lost = lines[split] - len(relation.split(split))
-            if lost:
-                dropped.append(Dropped(name, split, "duplicate", lost))
-        loaded.append(relation)
-    if few and not (skip_unusable and loaded):
-        all_of_them = (
-            f"{len(few)} relations have too few subjects to be dealt to splits: {', '.join(few)}; "
-            "add facts or a split column, or leave them out with --skip-unusable."
+    dropped += [Dropped(name, "train", BAD_ROW, unread[name]) for name in names if unread[name]]
+    skipped: dict[str, str] = {}
+    if splits_given and not shares:
+        found: dict[str, Relation] = {}
+        for name in names:
+            given: dict[str, Any] = {}
+            for split in SPLITS:
+                facts = [fact for fact, own in grouped[name] if own == split]
+                # dict.fromkeys keeps the first of each repeat, in the file's order.
+                given[split] = tuple(dict.fromkeys(facts))
+                if lost := len(facts) - len(given[split]):
+                    dropped.append(Dropped(name, split, "duplicate", lost))
+            found[name] = Relation(name, **given)
+    else:
+        found, left_out, skipped = deal_by_subject(
+            {name: [fact for fact, _ in grouped[name]] for name in names},
+            path,
+            seed=seed,
+            shares=shares,
+            skip_unusable=skip_unusable,
         )
-        raise DataError(f"{path}: {all_of_them if len(few) > 1 else next(iter(few.values()))}")
-    skipped = dict.fromkeys(few, "too few subjects to deal to splits")
+        dropped += left_out
+    loaded = (replace(own, template=templates.get(own.name, "")) for own in found.values())
     return FactSet(tuple(loaded), str(path), "table", tuple(dropped), composed, skipped)
 
 

@@ -367,7 +367,8 @@ def split_by_subject(
     if len(by_subject) < len(wanted):
         raise DataError(
             f"relation {name!r} has {len(by_subject)} subject(s), but at least {len(wanted)} are "
-            f"needed so that {' and '.join(wanted)} get one each; add facts or a split column."
+            f"needed so that {' and '.join(wanted)} get one each; add facts, or leave the relation "
+            "out with --skip-unusable."
         )
     subjects = list(by_subject)
     # Written out, because Python promises the same random() for the same seed in every version,
@@ -390,6 +391,51 @@ def split_by_subject(
     # Where nothing is left to train on, what may be answered is what any fact has.
     objects = () if percent["train"] else tuple(sorted({fact.object for fact in facts}))
     return Relation(name, **dealt, label=label, template=template, answers=objects)
+
+
+def deal_by_subject(
+    grouped: Mapping[str, Sequence[Fact]],
+    place: object,
+    *,
+    seed: int,
+    shares: Sequence[int] = (),
+    skip_unusable: bool = False,
+) -> tuple[dict[str, Relation], list[Dropped], dict[str, str]]:
+    """Return relations dealt by ``split_by_subject``, what was left out, and why relations were.
+
+    Args:
+        grouped: the facts of each relation.
+        place: where they come from.
+        seed, shares: see ``split_by_subject``.
+        skip_unusable: leave out relations with too few subjects.
+
+    Raises:
+        DataError: naming all of these otherwise, or none is left.
+    """
+    dealt: dict[str, Relation] = {}
+    dropped: list[Dropped] = []
+    few: dict[str, str] = {}
+    for name, facts in grouped.items():
+        try:
+            relation = dealt[name] = split_by_subject(name, facts, seed=seed, shares=shares)
+        except DataError as error:
+            few[name] = str(error)
+            dropped.append(Dropped(name, "train", UNUSABLE, len(facts)))
+            continue
+        split_of = {fact: split for split in SPLITS for fact in relation.split(split)}
+        read = Counter(split_of[fact] for fact in facts)
+        dropped += [
+            Dropped(name, split, "duplicate", lost)
+            for split in SPLITS
+            if (lost := read[split] - len(relation.split(split)))
+        ]
+    if few and not (skip_unusable and dealt):
+        all_of_them = (
+            f"{len(few)} relations have too few subjects to be dealt to splits: {', '.join(few)}; "
+            "add facts, or leave them out with --skip-unusable."
+        )
+        raise DataError(f"{place}: {all_of_them if len(few) > 1 else next(iter(few.values()))}")
+    return dealt, dropped, dict.fromkeys(few, "too few subjects to deal to splits")
 
 
 def uhn(facts: FactSet) -> FactSet:

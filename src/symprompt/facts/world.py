@@ -7,6 +7,7 @@ what that package says, so that there is something to ask about without any down
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -181,11 +182,18 @@ def world_facts(seed: int = 0, shares: Sequence[int] = ()) -> FactSet:
     empty = {fact for fact in made.facts() if not (fact.subject and fact.object)}
     former = {fact for fact in made.facts() if FORMER_COUNTRIES & {fact.subject, fact.object}}
     ambiguous = {Fact(CITY, city, country) for city, country in shared}
-    return (
+    kept = (
         made.drop(empty, "empty field in GeoNames")
         .drop(former, "former country")
         .drop(ambiguous, "city name shared by several countries")
     )
+    if not any(relation.answers for relation in kept.relations):
+        return kept
+    asked = (
+        replace(relation, answers=tuple(sorted({fact.object for fact in relation.all()})))
+        for relation in kept.relations
+    )
+    return replace(kept, relations=tuple(asked))
 
 
 def _country_pairs(
