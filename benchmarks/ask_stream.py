@@ -2,11 +2,11 @@
 
 Questions are drawn from the run's own facts, all relations mixed, each name's last word taken from
 another subject, so that most names are new to the tokenizer, which forgets them between rounds. The
-model's own rate is that of the passes alone, over the same questions already laid out: the forward
-passes of the object prompt and, where the run asks back, of the subject prompt for K candidates.
-The stream's rate counts reading the file, tokenising, the passes, ranking and writing; the model is
-loaded before. With --jobs the same file is asked once more by so many processes, their start
-included. --waits lists where the host waits for a GPU.
+model's own rate is that of asking alone, over the same questions already laid out: passes of the
+object prompt and, where the run asks back, of its subject prompts, and the ranks by both. The
+stream's rate counts reading the file, tokenising and writing too; the model is loaded before. With
+--jobs the same file is asked once more by so many processes, their start included. --waits lists
+where the host waits for a GPU.
 
     python benchmarks/ask_stream.py PTUNING SPE --model MODEL --questions 200000 --jobs 6
 """
@@ -37,8 +37,7 @@ from symprompt.accel import compiling
 from symprompt.cluster.machine import Jobs
 from symprompt.files.stream import BLOCK
 from symprompt.papers.shards import AskShard, ShardedFile
-from symprompt.probing.ask import Askable, Sentences
-from symprompt.probing.evaluate import ask_back, query_passes
+from symprompt.probing.ask import Askable, Sentences, rank_objects
 from symprompt.probing.results import load_card, load_facts
 
 
@@ -92,7 +91,7 @@ def measure(run: Run, place: Path, flags: argparse.Namespace) -> None:
         rows = [(fact.relation, fact.subject) for fact in drawn]
         csv.writer(opened).writerows([("relation", "subject"), *rows])
     for turn in range(flags.rounds + 1):
-        alone.append(_passes(question, blocks))
+        alone.append(_alone(question, blocks))
         backbone.vocabulary._read.clear()
         out = place / f"{turn}-{flags.out}"
         profile = cProfile.Profile()
@@ -137,24 +136,12 @@ def _list_waits(work: Callable[[], object]) -> None:
         print(f"  waits at {where}: {count}")
 
 
-@torch.no_grad()
-def _passes(question: Askable, blocks: list[Sentences]) -> float:
-    """Return how long the passes alone take."""
-    method, problem = question.method, question.problem
-    back = question.k if question.weights and method.has_subject_prompt else 0
-    tokens, vectors = problem.max_tokens, question.vectors
-    wait(problem.backbone.device)
+def _alone(question: Askable, blocks: list[Sentences]) -> float:
+    """Return how long asking alone takes."""
+    wait(question.problem.backbone.device)
     begun = time.perf_counter()
     for sentences in blocks:
-        found = []
-        passes = query_passes(sentences, tokens)
-        for rows in passes:
-            found.append(method.scores(sentences, rows, vectors)[:, : max(back, 1)].argsort(1))
-        if back:
-            order = np.argsort(np.concatenate(passes), kind="stable")
-            candidates = torch.cat(found)[torch.from_numpy(order).to(found[0].device)]
-            ask_back(method, sentences, candidates, vectors, max_tokens=tokens)
-    wait(problem.backbone.device)
+        rank_objects(question, sentences, 1)()
     return time.perf_counter() - begun
 
 

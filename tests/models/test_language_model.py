@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 from transformers import AutoModelForCausalLM
 
 from symprompt.errors import ModelError
@@ -275,5 +276,10 @@ def test_gradients_in_bfloat16_on_a_cpu_are_those_in_float32(load_family: Load) 
         logits.log_softmax(1)[:, 5].sum().backward()
         assert given.grad is not None
         gradients.append(given.grad.float())
+        # Only where there is a backward pass are the others slow.
+        plain = [SDPBackend.MATH]
+        assert (backbone._attention_kernels == plain) == (dtype == "bfloat16")
+        with torch.no_grad():
+            assert backbone._attention_kernels != plain
     near = 0.05 * float(gradients[0].abs().max())
     torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=near)

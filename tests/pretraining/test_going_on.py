@@ -316,23 +316,16 @@ def test_rows_that_were_never_trained_are_made_anew(text: Path, tmp_path: Path) 
     model.config.max_position_embeddings = 32
     model.save_pretrained(tmp_path / "wide")
     AutoTokenizer.from_pretrained(first.folder).save_pretrained(tmp_path / "wide")
+    untrained = ("untrained", 0, 0, "positions 16 to 31, segment 1 (by the model's record)")
     for length, made in ((16, None), (24, (16, 24))):
         said: list[tuple[str, int, int, str]] = []
 
         def tick(*given: Any, said: list[tuple[str, int, int, str]] = said) -> None:
             said.append(given)
 
-        learning = {"rate": 1e-3 if made else 9e-4}
-        config = going_on(tmp_path / "wide", "", corpus={"length": length}, learning=learning)
+        config = going_on(tmp_path / "wide", "", corpus={"length": length})
         parent = load_parent(config, tick)
-        assert said[0] == (
-            "untrained",
-            1,
-            1,
-            "positions 16 to 31, segment 1 (by the model's record)",
-        )
-        assert [stage for stage, *_ in said[1:]] == ["rate"] * bool(made)
-        assert all("0.001 is one for training from scratch" in note for *_, note in said[1:])
+        assert said == [untrained]
         assert parent.lineage.positions == made
         found, _ = find_positions(parent.model.base_model)
         assert found is not None
@@ -342,6 +335,25 @@ def test_rows_that_were_never_trained_are_made_anew(text: Path, tmp_path: Path) 
     record = read_record(AutoConfig.from_pretrained(second.folder))
     assert record == Trained(24, 1, ("mlm",))
     assert LanguageModel.load(str(second.folder), device="cpu").max_length == 24
+
+
+@pytest.mark.parametrize(("rate", "warned"), [(9e-4, False), (1e-3, True)])
+def test_a_rate_for_training_from_scratch_is_warned_of(
+    rate: float, warned: bool, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A folder called as the model that ships is no less a folder.
+    monkeypatch.chdir(tmp_path)
+    first = pretrain(pretrain_config(tmp_path / "shipped"), [str(text)])
+    said = []
+    config = going_on("./shipped", tmp_path / "out", learning={"rate": rate})
+    second = pretrain(config, [str(text)], tick=lambda *given: said.append(given))
+    notes = [note for stage, _, _, note in said if stage == "rate"]
+    assert len(notes) == warned
+    assert all("0.001 is one for training from scratch" in note for note in notes)
+    tokenizers = [
+        (folder / "tokenizer.json").read_bytes() for folder in (first.folder, second.folder)
+    ]
+    assert tokenizers[0] == tokenizers[1]
 
 
 def test_berts_own_next_sentence_head_goes_on(text: Path, tmp_path: Path) -> None:

@@ -93,7 +93,9 @@ def test_a_run_stores_it_apart_and_answers_by_it(
         assert [own.joint for own in by_object] == pytest.approx(joint[row].tolist(), abs=1e-5)
     # So are the subjects of an object.
     pairs = 0
-    for one in run.ask("in", object="Cuba", top=20):
+    subjects = run.ask("in", object="Cuba", top=20)
+    assert subjects.weights == {"subject": 2.0, "second": 0.25}
+    for one in subjects:
         assert one.subject_score is not None
         joint_score = one.object_score + 2.0 * one.subject_score + 0.25 * one.terms["second"]
         assert one.joint == pytest.approx(joint_score, abs=1e-5)

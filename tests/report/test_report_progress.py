@@ -50,7 +50,7 @@ def test_a_terminal_has_a_bar_for_each_stage_and_each_time_it_begins(clock: list
 
 
 def test_a_note_is_a_line_without_a_bar_on_a_terminal(clock: list[float]) -> None:
-    lines = shown(terminal(), [("acceleration", 1, 1, "plain"), ("asking", 1, 2, "")], clock)
+    lines = shown(terminal(), [("acceleration", 0, 0, "plain"), ("asking", 1, 2, "")], clock)
     assert any("acceleration: plain" in line for line in lines)
     assert not any("1/1" in line for line in lines)
 
@@ -65,9 +65,9 @@ def test_a_note_is_a_line_without_a_bar_on_a_terminal(clock: list[float]) -> Non
         ),
         # What was chosen is no work.
         (
-            [("acceleration", 1, 1, "plain"), ("saving", 1, 1, "")],
+            [("acceleration", 0, 0, "plain"), ("saving", 1, 1, "all")],
             0,
-            ["acceleration: plain", "saving: 1/1, 0 s"],
+            ["acceleration: plain", "saving: 1/1 all, 0 s"],
         ),
         # Ten seconds for the ten steps after the first, twenty to go.
         (
@@ -95,7 +95,7 @@ def test_a_note_is_a_line_without_a_bar_on_a_terminal(clock: list[float]) -> Non
         # A total of 0 is not known.
         ([("embed", 1, 0, ""), ("embed", 2, 0, "")], 1, ["embed: 1, 0 s"]),
         ([("asking", 1, 2, "word " * 50)], 0, [f"asking: 1/2 {'word ' * 50}, 0 s"]),
-        ([("choice [b]", 1, 1, "word " * 50)], 0, [f"choice [b]: {'word ' * 50}"]),
+        ([("choice [b]", 0, 0, "word " * 50)], 0, [f"choice [b]: {'word ' * 50}"]),
     ],
 )
 def test_lines_where_there_is_no_terminal(

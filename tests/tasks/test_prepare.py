@@ -63,7 +63,7 @@ def test_loading_reports_what_is_untrained_once(place: Path) -> None:
     model = LanguageModel.load(str(place), device="cpu", tick=lambda *given: said.append(given))
     note = "positions 24 to 47, segment 1 (by the model's record); inputs end after 24 tokens, "
     assert said == [
-        ("untrained", 1, 1, note + "one segment is used (in tune: unless --segments on)")
+        ("untrained", 0, 0, note + "one segment is used (in tune: unless --segments on)")
     ]
     assert model.max_length == POSITIONS
     assert model.positions == 48

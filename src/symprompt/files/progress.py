@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Tick = Callable[[str, int, int, str], None]
 """Called with (stage, done, total, note) as work goes on; a total of 0 is not known.
 
-A stage that begins with 1 of 1 and a note is that note alone, such as what was chosen.
+0 of 0 and a note is that note alone, such as what was chosen.
 """
 # An estimate looks back at so many marks at most, so far apart at least.
 _MARKS = 1000
@@ -78,7 +78,7 @@ def show_progress(console: Console | None = None) -> Iterator[Tick]:
 
         def tick(stage: str, done: int, total: int, note: str) -> None:
             note = escape(note)
-            if _is_note(stage not in tasks, done, total, note):
+            if note and done == total == 0:
                 progress.console.print(
                     f"{escape(stage)}: {note}", highlight=False, markup=False, emoji=False
                 )
@@ -91,10 +91,6 @@ def show_progress(console: Console | None = None) -> Iterator[Tick]:
             tasks[stage] = (bar, done)
 
         yield tick
-
-
-def _is_note(first: bool, done: int, total: int, note: str) -> bool:
-    return first and done == total == 1 and bool(note)
 
 
 class _Lines:
@@ -112,7 +108,7 @@ class _Lines:
 
     def __call__(self, stage: str, done: int, total: int, note: str) -> None:
         now = time.monotonic()
-        if _is_note(stage not in self.done, done, total, note):
+        if note and done == total == 0:
             self._print(f"{stage}: {note}")
             return
         # A stage that falls back has begun anew, as in a second run.

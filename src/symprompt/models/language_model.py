@@ -174,7 +174,7 @@ class LanguageModel:
         if backbone.causal:
             _require_causal(backbone)
         if backbone.untrained:
-            tick("untrained", 1, 1, backbone.untrained)
+            tick("untrained", 0, 0, backbone.untrained)
         return backbone
 
     @property

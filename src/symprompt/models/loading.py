@@ -222,7 +222,8 @@ def load_with_head(
             f"cannot load weights of model {name!r} (only safetensors and GGUF are read): "
             f"{_first_line(error)}"
         ) from error
-    for key, stored, wanted in sorted(report["mismatched_keys"]):
+    if unfit := sorted(report["mismatched_keys"]):
+        key, stored, wanted = unfit[0]
         raise ModelError(
             f"{name} does not fit its config.json: {key} is {list(stored)} in the weights and "
             f"{list(wanted)} by the config; give the config that was saved with the weights."

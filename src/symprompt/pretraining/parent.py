@@ -32,7 +32,6 @@ from symprompt.runs.environment import derive_seed
 HEADS_FILE = "heads.safetensors"
 """Beside the model: what was trained with it but is no part of a masked language model."""
 
-_HIGH_RATE = 1e-3
 _CLASSIFIERS = ("class", "cls", "pooler", "qa", "seq")
 
 
@@ -92,7 +91,7 @@ def load_parent(config: PretrainConfig, tick: Tick = silent) -> Parent:
     """Load the model that ``config.model`` names, and give it what the run needs.
 
     Args:
-        tick: told what of the model was never trained, and of a rate that is high for it.
+        tick: told what of the model was never trained.
 
     Raises:
         ConfigError: it is the run's own folder, has too few layers, or new rows of a table would
@@ -125,15 +124,7 @@ def load_parent(config: PretrainConfig, tick: Tick = silent) -> Parent:
     trained_parameters(model, config.weights.layers)
     trained, note = find_trained(model.base_model, model.config)
     if note:
-        tick("untrained", 1, 1, note.partition(";")[0])
-    if config.learning.rate >= _HIGH_RATE:
-        tick(
-            "rate",
-            1,
-            1,
-            f"{config.learning.rate:g} is one for training from scratch, at which a trained model "
-            "unlearns what it knows; --rate 1e-4 to 5e-4 is usual",
-        )
+        tick("untrained", 0, 0, note.partition(";")[0])
     model, changed = _enlarge(model, config, trained)
     _set(model.config, own)
     folder, heads = Path(source.place), {}
@@ -148,7 +139,8 @@ def load_parent(config: PretrainConfig, tick: Tick = silent) -> Parent:
         positions=changed.get("positions"),
         segments=changed.get("segments"),
     )
-    return Parent(lineage, model, heads, tokenizer, str(folder), trained)
+    # A whole path: "shipped" would be the model in the package.
+    return Parent(lineage, model, heads, tokenizer, str(folder.resolve()), trained)
 
 
 def _is_of_next(name: str) -> bool:

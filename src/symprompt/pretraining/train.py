@@ -36,6 +36,7 @@ from symprompt.runs.environment import DTYPES, made_with
 from symprompt.runs.folder import HISTORY, STATE, Folder, Manifest, Record
 
 CARD = "README.md"
+_HIGH_RATE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,10 @@ def _train(
         group=group,
         parent=parent,
     )
-    tick("acceleration", 1, 1, training.acceleration)
+    tick("acceleration", 0, 0, training.acceleration)
+    if parent is not None and config.learning.rate >= _HIGH_RATE:
+        about = f"{config.learning.rate:g} is one for training from scratch, at which a trained"
+        tick("rate", 0, 0, f"{about} model unlearns what it knows; --rate 1e-4 to 5e-4 is usual")
     loop = Loop(
         training,
         checkpoint=folders.work.path / STATE,

@@ -274,7 +274,11 @@ class Run:
             relation=relation,
             object=object,
             names=question.names("object"),
-            weights={SUBJECT: question.own_weights(0)[SUBJECT]},
+            weights={
+                name: own
+                for name, own in question.own_weights(0).items()
+                if name in question.subject_prompts
+            },
         )
 
     def ask_all(
@@ -699,7 +703,7 @@ def rank_objects(
 ) -> Callable[[], Ranked]:
     """Ask for the objects of subjects: K by joint score with terms, then by object score.
 
-    All passes are given to the device first, and what they find comes back in one piece.
+    Asking back waits for the candidates once; what is found comes back in one piece.
 
     Returns:
         What waits for the answers, in the order of the sentences.

@@ -279,7 +279,7 @@ def subject_likelihoods(
             sentences as the subject has tokens; "chain" masks those after it too, so that the
             likelihoods' product is the subject's by the chain rule; "whole" masks all of them in
             one sentence. A causal model masks none: each token follows from those before it.
-        objects: [b] candidates that replace the true objects.
+        objects: [b] candidates that replace the true objects; ``asked_once`` is faster for many.
     """
     index = send(rows, backbone.device)
     every = tokens_of(layout.subject_lengths[rows])

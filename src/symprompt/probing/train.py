@@ -507,7 +507,7 @@ def train(
         # A copy, so that the run can be asked when the list has moved.
         words = load_word_list(config.facts.vocabulary)
         folder.write(VOCABULARY, "".join(word + "\n" for word in words).encode())
-    tick("acceleration", 1, 1, acceleration)
+    tick("acceleration", 0, 0, acceleration)
     if inverses:
         seen = sum(own["test_facts_seen"] for own in inverses.values())
         pairs = ", ".join(f"{name} from {own['relation']}" for name, own in inverses.items())

@@ -195,10 +195,10 @@ def tune(
         read = [session.data(part) for part in parts.values()]
         splits = [data.splits for data in read]
         if config.task.kind == "auto" and next(iter(parts.values())).task.name not in SETS:
-            tick("kind of task", 1, 1, f"{read[0].kind}, by what is in {config.data}")
+            tick("kind of task", 0, 0, f"{read[0].kind}, by what is in {config.data}")
         named = [f"{role} is {name}" for own in read for role, name in own.columns.items()]
         if named and not config.task.name:
-            tick("columns", 1, 1, ", ".join(named))
+            tick("columns", 0, 0, ", ".join(named))
     digest = fingerprint_examples(splits)
     # What an unfinished run goes on with is compared when it is loaded.
     model = present_fingerprint(config.model) if folder.finished else ""
@@ -222,7 +222,7 @@ def describe_run(
     method: str,
     seeds: tuple[int, ...],
     *,
-    segments: bool | None = None,
+    segments: bool = False,
 ) -> Manifest:
     """Return what a run states about itself when it begins.
 
@@ -356,7 +356,7 @@ def _begin(
     # Of fine-tuning, the copy that is trained.
     backbone = model.tuned.backbone
     tokens = epochs * sum(int(task.splits["train"].lengths.sum()) for task in tasks.values())
-    tick("acceleration", 1, 1, backbone.accelerate(config.compile, tokens=tokens))
+    tick("acceleration", 0, 0, backbone.accelerate(config.compile, tokens=tokens))
     splits = {name: task.data.splits for name, task in tasks.items()}
     segments = any(task.segments for task in tasks.values())
     manifest = describe_run(
@@ -651,7 +651,7 @@ def _tune_seeds(
             "choose another --out."
         )
     data, backbone = session.verbal_data(config), session.backbone(config, tick)
-    tick("acceleration", 1, 1, backbone.accelerate(config.compile))
+    tick("acceleration", 0, 0, backbone.accelerate(config.compile))
     problem = VerbalProblem(backbone, data, pattern, max_tokens=config.max_tokens)
     splits = {problem.task.name: data.splits}
     folder.start(config, describe_run(config, backbone, splits, pattern.method, seeds))
