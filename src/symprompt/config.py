@@ -321,6 +321,8 @@ GONE: Mapping[str, Any] = {
     "method.negatives": 0,
     "method.negatives_weight": 1.0,
     "method.negatives_every": 1,
+    "inverse_from": "",
+    "inverses": [],
 }
 """Keys that configs once had, and their defaults: the configs of stored runs may hold them."""
 
@@ -348,7 +350,9 @@ def load(kind: type[T], name: str | Path, *, stored: bool = False) -> T:
         )
     table.pop(PUBLISHED, None)
     for outer, _, inner in (key.partition(".") for key in GONE if stored):
-        if isinstance(table.get(outer), dict):
+        if not inner:
+            table.pop(outer, None)
+        elif isinstance(table.get(outer), dict):
             table[outer].pop(inner, None)
     try:
         return build(kind, table)

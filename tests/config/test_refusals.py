@@ -123,13 +123,6 @@ TOGETHER: list[tuple[type[Any], Table, str]] = [
     ),
     (RunConfig, {"method": {"name": "finetune"}, "dtype": "float16"}, "small changes of weights"),
     (RunConfig, {"method": {"name": "finetune"}, "start_from": "run"}, "has none; drop one of the"),
-    (RunConfig, {"inverse_from": "run"}, 'it goes with method.name = "spe", method.vectors ='),
-    (
-        RunConfig,
-        {"inverse_from": "run", "start_from": "run", "method": {"vectors": "separate"}},
-        "drop one of the two",
-    ),
-    (RunConfig, {"inverses": ["a=b"]}, "name that run too"),
     (RunConfig, {"facts": {"objects": "any-length"}}, '"full" has single tokens only'),
     (
         RunConfig,

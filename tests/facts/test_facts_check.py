@@ -15,7 +15,6 @@ from symprompt.facts import (
     Relation,
     check,
     count_inverses,
-    inverse_relations,
 )
 from symprompt.facts.quality import easy_facts, naive_bayes
 from tiny.models import facts_of
@@ -85,9 +84,6 @@ def test_facts_that_are_training_facts_turned_around_are_counted() -> None:
     }
     assert {row.name: row.inverses for row in report.relations} == by_relation
     assert count_inverses(facts, "test") == by_relation
-    # Of "seen" one training fact alone is turned around elsewhere.
-    assert inverse_relations(facts) == {"capital": "of", "of": "capital", "near": "near"}
-    assert inverse_relations(facts, facts.select(["capital"])) == {"of": "capital"}
 
 
 def test_dropped_facts_are_counted_by_reason_and_relation() -> None:

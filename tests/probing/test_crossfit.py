@@ -316,7 +316,6 @@ def test_held_out_facts_that_are_stored_are_not_asked_again(
         ({"method": {**CROSS, "choose_weight": "fixed"}}, 'choose_weight = "fixed"; use "dev"'),
         ({"learning": {"epochs": 0}}, 'learning.epochs = 0; use "dev"'),
         ({"start_from": "runs/one"}, 'start_from; use "dev"'),
-        ({"inverse_from": "runs/one"}, 'inverse_from; use "dev"'),
         ({"method": {**CROSS, "name": "manual"}}, 'method.name = "manual"; use "dev"'),
         ({"method": {**CROSS, "name": "finetune"}}, 'method.name = "finetune"; use "dev"'),
     ],

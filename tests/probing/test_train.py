@@ -13,25 +13,22 @@ import pytest
 import torch
 
 import symprompt
-from symprompt import Run, SympromptError
+from symprompt import Run
 from symprompt.config import to_toml
 from symprompt.engine.loop import Loop
 from symprompt.errors import ConfigError, DataError, RunError
-from symprompt.facts import Fact, FactSet, Relation
 from symprompt.probing.config import RunConfig
 from symprompt.probing.results import (
     load_asked,
-    load_card,
     load_combination,
     load_facts,
     measure,
     to_records,
 )
 from symprompt.probing.results import run_config as stored_config
-from symprompt.probing.summary import run_summary
 from symprompt.probing.train import PromptTraining
 from symprompt.runs.folder import Folder
-from tiny.models import CITIES, COUNTRIES, facts_of, make_facts, run_config
+from tiny.models import make_facts, run_config
 from tiny.runs import SEPARATE, Killed, Make, kill_at, other_model, timeless, unfinish, write_csv
 
 FILES = {
@@ -434,142 +431,6 @@ def test_a_run_that_kept_no_encoder_cannot_be_trained_further(make: Make, tmp_pa
     with pytest.raises(RunError, match="keeps no encoder"):
         symprompt.train(make(tmp_path / "two", start_from=str(tmp_path / "one")))
     assert not (tmp_path / "two").exists()
-
-
-def inverse_data(folder: Path) -> Path:
-    """Capitals both ways, a symmetric relation, and one without an inverse; all names one token."""
-    pairs = list(zip(COUNTRIES, CITIES, strict=True))
-    turned = [(city, country) for country, city in pairs]
-    around = list(zip(COUNTRIES, COUNTRIES[1:] + COUNTRIES[:1], strict=True))
-    near = around + [(other, one) for one, other in around]
-    mixed = list(zip(COUNTRIES[2:] + COUNTRIES[:2], CITIES, strict=True))
-    relations = {
-        "capital": (pairs[:5], pairs[5:7], pairs[6:]),
-        "capital-of": (turned[1:7], turned[:2], turned[:3]),
-        "near": (near[:-3], near[-3:], near[-4:]),
-        "seen": (mixed[:5], mixed[5:6], mixed[6:]),
-    }
-    return write_csv(
-        FactSet(
-            tuple(
-                Relation(name, *(facts_of(name, own) for own in splits))
-                for name, splits in relations.items()
-            ),
-            "made up",
-            "table",
-        ),
-        folder / "inverse.csv",
-    )
-
-
-INVERSE = {"capital": "capital-of", "capital-of": "capital", "near": "near"}
-
-
-@pytest.mark.parametrize("encoder", ["free", "mlp", "bilstm"])
-def test_a_subject_prompt_starts_from_the_object_prompt_of_the_inverse(
-    make: Make, tmp_path: Path, encoder: str
-) -> None:
-    place: dict[str, Any] = {
-        "data": str(inverse_data(tmp_path)),
-        "prompt": {"encoder": encoder},
-        "facts": {"words": "auto"},
-    }
-    ptuning = {"name": "ptuning", "k": 5}
-    source = symprompt.train(
-        make(tmp_path / "source", **place, method=ptuning, learning={"epochs": 2}, seed=5)
-    )
-    told: list[str] = []
-    start = {"method": SEPARATE | {"k": 5}, "learning": {"epochs": 0}, **place}
-    run = symprompt.train(
-        make(tmp_path / "run", inverse_from=str(source.folder.path), **start),
-        tick=lambda stage, done, total, note: told.append(f"{stage}: {note}"),
-    )
-    plain = symprompt.train(make(tmp_path / "plain", **start))
-    mine, before, theirs = (
-        own.folder.read_tensors("encoder.safetensors")[0] for own in (run, plain, source)
-    )
-    names = list(load_card(run.folder)["relations"])
-    for key, value in mine.items():
-        part, name = key.split("/", 1)
-        for row, relation in enumerate(names):
-            wanted = before[key][row]
-            if part == "back" and relation in INVERSE:
-                wanted = theirs[f"forth/{name}"][names.index(INVERSE[relation])]
-            assert torch.equal(value[row], wanted), (key, relation)
-    # Asking back for a subject is asking the inverse relation for its object.
-    predictions, facts = run.predictions("test")
-    texts = load_asked(run.folder, "test").candidates()
-    for row, fact in enumerate(facts):
-        if fact.relation in INVERSE:
-            text = texts[row][0]
-            answers = source.ask(INVERSE[fact.relation], subject=text, top=10**6)
-            (wanted_score,) = (own.object_score for own in answers if own.text == fact.subject)
-            assert predictions.subject_score[row, 0] == pytest.approx(wanted_score, abs=1e-4)
-    cards = load_card(run.folder)["relations"]
-    trained = {split: load_facts(source.folder).facts(split) for split in ("train", "test")}
-    seen = {
-        name: sum(
-            Fact(other, fact.object, fact.subject) in trained["train"]
-            for fact in trained["test"]
-            if fact.relation == name
-        )
-        for name, other in INVERSE.items()
-    }
-    assert {name: cards[name].get("inverse") for name in names} == {
-        name: {"relation": INVERSE[name], "test_facts_seen": seen[name]} if name in seen else None
-        for name in names
-    }
-    assert sum(seen.values()) > 0
-    (line,) = (own for own in told if own.startswith("inverse relations"))
-    assert f"near from near; these learned from {sum(seen.values())} test facts" in line
-    assert any(
-        f"started from object prompts of inverse relations, which had learned from "
-        f"{sum(seen.values())} test facts turned around" in note
-        for note in run_summary(run.metrics).notes
-    )
-
-
-def test_a_start_from_inverses_is_ahead_of_a_random_one(make: Make, tmp_path: Path) -> None:
-    place = {"data": str(inverse_data(tmp_path)), "prompt": {"encoder": "free"}}
-    learning = {"epochs": 10, "rate": 3e-2}
-    source = symprompt.train(
-        make(tmp_path / "source", **place, method={"name": "ptuning"}, learning=learning)
-    )
-    start = {"method": SEPARATE, "learning": {**learning, "epochs": 1}, **place}
-    pairs = ["capital=capital-of", "capital-of=capital", "near=near"]
-    named = {"inverse_from": str(source.folder.path), "inverses": pairs}
-    runs = [
-        symprompt.train(make(tmp_path / name, **start, **more))
-        for name, more in (("warm", named), ("cold", {}))
-    ]
-    warm, cold = (run.folder.read_json("history.json")["epochs"][0]["loss"] for run in runs)
-    assert warm < cold
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"inverses": ["capital"]}, r"inverses has 'capital'; write a relation"),
-        ({"inverses": ["other=capital"]}, r"inverses has 'other=capital'"),
-        ({"inverses": ["in=other"]}, "has no prompts for relation other"),
-        ({}, "no training facts stand turned around"),
-        (
-            {"inverses": ["in=capital"], "prompt": {"template": "<2> [X] <1> [Y] <1>"}},
-            r"another template for relation capital: .*, and in has '<2> \[X\] <1>",
-        ),
-        (
-            {"inverses": ["in=capital"], "prompt": {"encoder": "free"}},
-            "another method, template or encoder",
-        ),
-    ],
-)
-def test_inverses_that_do_not_fit_are_refused(
-    make: Make, finished: Run, tmp_path: Path, changed: dict[str, Any], message: str
-) -> None:
-    table = {"inverse_from": str(finished.folder.path), "method": SEPARATE} | changed
-    with pytest.raises(SympromptError, match=message):
-        symprompt.train(make(tmp_path / "run", **table))
-    assert not (tmp_path / "run").exists()
 
 
 OTHER_TEMPLATE = r"another template for relation capital: '<2> \[X\] <1>"

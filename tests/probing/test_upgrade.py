@@ -178,6 +178,7 @@ def test_keys_that_are_gone_or_new_have_their_defaults(
     older = text.replace("[method]\n", "[method]\nnegatives = 0\nnegatives_weight = 1.0\n")
     older = re.sub(r"(?m)^(terms|evidence|cross_folds|second) = .*\n", "", older)
     assert older.count("\n") < text.count("\n")
+    older = 'inverse_from = ""\ninverses = []\n' + older
     (place / CONFIG).write_text(older)
     check(place, present)
     config = make(place, method={"vectors": "separate", "choose_weight": "dev-fit"})

@@ -7,7 +7,6 @@ from symprompt.facts.quality import (
     check,
     count_inverses,
     count_leakage,
-    inverse_relations,
 )
 from symprompt.facts.templates import find_prompts, load_prompts
 from symprompt.facts.types import (
@@ -46,7 +45,6 @@ __all__ = [
     "count_leakage",
     "find_prompts",
     "in_word_list",
-    "inverse_relations",
     "load_facts",
     "load_prompts",
     "load_subjects",

@@ -19,8 +19,6 @@ Turned = dict[tuple[str, str], set[str]]
 _WORD = re.compile(r"\w+")
 LEAKS = ("test_pairs_in_train_or_dev", "test_subjects_in_train", "test_inverses_in_train")
 """What is counted of the facts that training gives away."""
-_LEAST_INVERSES = 2
-"""One training fact that another relation has turned around may be chance."""
 
 
 def easy_facts(facts: FactSet) -> set[Fact]:
@@ -77,38 +75,17 @@ def _majority_object(train: Iterable[Fact]) -> str:
     return common[0][0] if common else ""
 
 
-def count_inverses(
-    facts: FactSet, split: Split, learned_from: FactSet | None = None
-) -> dict[str, dict[str, int]]:
+def count_inverses(facts: FactSet, split: Split) -> dict[str, dict[str, int]]:
     """Count a split's facts (s, o) that are training facts (o, s), by relation and theirs.
 
     A subject that is its own object is not counted. Relations without any are left out.
-
-    Args:
-        learned_from: whose training facts; None takes those of the same set.
     """
-    turned = _turned(learned_from or facts)
+    turned = _turned(facts)
     found: dict[str, Counter[str]] = {}
     for fact in facts.facts(split):
         for name in sorted(turned.get((fact.subject, fact.object), ())):
             found.setdefault(fact.relation, Counter())[name] += 1
     return {name: dict(own) for name, own in found.items()}
-
-
-def inverse_relations(facts: FactSet, learned_from: FactSet | None = None) -> dict[str, str]:
-    """Return the inverse of each relation that has one, by its training facts turned around.
-
-    It is the relation that has the most of them, ``_LEAST_INVERSES`` or more; a symmetric relation
-    is its own.
-
-    Args:
-        learned_from: see ``count_inverses``.
-    """
-    return {
-        name: max(own, key=lambda other: own[other])
-        for name, own in count_inverses(facts, "train", learned_from).items()
-        if max(own.values()) >= _LEAST_INVERSES
-    }
 
 
 @dataclass(frozen=True)

@@ -269,13 +269,6 @@ class RunConfig(ModelRunConfig):
     """Store the prompt encoder too, so that training can go on from the run."""
     start_from: Common[str] = ""
     """A finished run whose prompts training goes on from."""
-    inverse_from: str = ""
-    """A finished run on the same model, from whose object prompts the subject prompts of inverse
-    relations start: to ask P36 for the subject is to ask P1376 for the object. Needs spe with
-    separate vectors and blanks swapped."""
-    inverses: Several[str] = ()
-    """Inverse relations for inverse_from, as P36=P1376 P1376=P36 P47=P47; empty finds them: facts
-    that train has turned around."""
     rerank: str = ""
     """A finished SPE run on the same model and facts, whose subject prompt re-ranks the candidates;
     masking, average, blanks, vectors, weight and choose_weight are then that run's, and evidence is
@@ -339,7 +332,6 @@ class RunConfig(ModelRunConfig):
                 'method.choose_weight = "fixed"': self.method.choose_weight == "fixed",
                 "learning.epochs = 0": self.learning.epochs == 0,
                 "start_from": bool(self.start_from),
-                "inverse_from": bool(self.inverse_from),
                 f'method.name = "{name}"': not traits.vectors,
             }.items():
                 if why:
@@ -362,21 +354,6 @@ class RunConfig(ModelRunConfig):
                 f'start_from goes on from learned vectors, and method.name = "{name}" has none; '
                 "drop one of the two."
             )
-        if self.inverse_from and not (
-            name == "spe" and self.method.vectors == "separate" and self.method.blanks == "swapped"
-        ):
-            raise ConfigError(
-                "inverse_from starts a subject prompt with vectors of its own from an object "
-                "prompt, which is the same sentence where blanks are swapped; it goes with "
-                'method.name = "spe", method.vectors = "separate" and method.blanks = "swapped".'
-            )
-        if self.inverse_from and self.start_from:
-            raise ConfigError(
-                "start_from goes on with a run's subject prompts, and inverse_from starts them "
-                "from object prompts; drop one of the two."
-            )
-        if self.inverses and not self.inverse_from:
-            raise ConfigError("inverses says what starts from inverse_from; name that run too.")
         if traits.encoder and prompt.encoder != traits.encoder:
             raise ConfigError(
                 f'method.name = "{name}" goes with prompt.encoder = "{traits.encoder}", not '

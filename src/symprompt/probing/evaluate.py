@@ -509,8 +509,6 @@ def write_results(
         term: dict(zip(names, own.tolist(), strict=True))
         for term, own in combination.weights.items()
     }
-    cards = card["relations"].items()
-    started = {name: own["inverse"] for name, own in cards if "inverse" in own}
     details = {
         "vocabulary": config.facts.vocabulary,
         "objects": config.facts.objects,
@@ -529,7 +527,6 @@ def write_results(
         **({"skipped": dict(problem.facts.skipped)} if problem.facts.skipped else {}),
         "unfilled": list(unfilled),
         "leakage": count_leakage(problem.facts),
-        **({"started_from_inverses": started} if started else {}),
         "inverses": count_inverses(problem.facts, "test"),
     }
     folder.finish(records=to_records(measured), seconds=seconds, details=details)

@@ -9,9 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 from symprompt.errors import ConfigError, DataError, RunError, TemplateError, counted
@@ -21,10 +19,8 @@ from symprompt.facts import (
     FactSet,
     Split,
     at_most,
-    count_inverses,
     find_prompts,
     in_word_list,
-    inverse_relations,
     load_facts,
     load_prompts,
     uhn,
@@ -45,9 +41,7 @@ from symprompt.probing.problem import (
     tensorise,
     words_to_vectors,
 )
-from symprompt.probing.queries import OBJECT_PART, SUBJECT_PART
-from symprompt.probing.results import COMMANDS, ENCODER, Card, load_card, run_config
-from symprompt.probing.results import load_facts as load_stored_facts
+from symprompt.probing.results import COMMANDS, ENCODER, load_card, run_config
 from symprompt.prompts import (
     Frame,
     Template,
@@ -462,13 +456,26 @@ def distinct_templates(
     return tuple(found.values())
 
 
+@torch.no_grad()
 def load_encoders(method: Method, source: Folder, config: RunConfig, problem: Problem) -> None:
     """Warm start: put another run's encoders in place, to train them further.
 
     Raises:
-        RunError: they were learned for another model, template, method or subject prompt.
+        RunError: it keeps none, or they were learned for another model, template, method or subject
+            prompt.
     """
-    card = _start_card(source, problem)
+    source.require_finished(*COMMANDS)
+    if not source.has(ENCODER):
+        raise RunError(
+            f"{source.path} keeps no encoder to train further; it was made with keep_encoder = "
+            "false, or by a method that learns nothing."
+        )
+    card = load_card(source)
+    if card["base_model_fingerprint"] != problem.backbone.fingerprint:
+        raise RunError(
+            f"{source.path} was made by another model ({card['base_model']}); prompts fit only "
+            "the model they were learned on."
+        )
     for index, name in enumerate(problem.relations):
         if name not in card["relations"]:
             raise RunError(f"{source.path} has no prompts for relation {name}.")
@@ -491,122 +498,22 @@ def load_encoders(method: Method, source: Folder, config: RunConfig, problem: Pr
             f'{source.path} was trained with method.blanks = "{before.blanks}", not '
             f'"{now.blanks}"; its vectors learned that subject prompt.'
         )
-    rows = np.arange(len(problem.relations))
-    for part in method.encoders:
-        _copy_encoder(method, part, rows, source, part, problem.relations)
-
-
-def start_from_inverses(
-    method: Method, source: Folder, config: RunConfig, problem: Problem
-) -> dict[str, dict[str, Any]]:
-    """Warm start: put object prompts of another run in place of subject prompts of their inverses.
-
-    A subject prompt with its blanks swapped is the inverse relation's object prompt: the object
-    first, then the blank for the subject. Relations without an inverse there stay as they are.
-
-    Returns:
-        By relation the inverse that it starts from ("relation"), and how many of its test facts
-        that one's training facts have turned around ("test_facts_seen").
-
-    Raises:
-        RunError: no relation has an inverse, or the prompts do not fit.
-        ConfigError: a pair is not written as two relations with = between them.
-    """
-    card, theirs = _start_card(source, problem), load_stored_facts(source)
-    if config.inverses:
-        pairs = [pair.split("=") for pair in config.inverses]
-        wrong = [
-            "=".join(pair) for pair in pairs if len(pair) != 2 or pair[0] not in problem.relations
-        ]
-        if wrong:
-            raise ConfigError(
-                f"inverses has {wrong[0]!r}; write a relation of the facts, = and its inverse in "
-                f"the run, as {problem.relations[0]}={next(iter(card['relations']))}."
-            )
-        found = dict(pairs)
-    else:
-        found = inverse_relations(problem.facts, theirs)
-    if not found:
-        raise RunError(
-            f"no training facts stand turned around among those of {source.path}, so nothing "
-            "starts from its prompts; leave inverse_from out, or name the inverses."
-        )
-    for name, other in found.items():
-        if other not in card["relations"]:
-            raise RunError(f"{source.path} has no prompts for relation {other}.")
-        about = card["relations"][other]
-        template = str(problem.templates[problem.relations.index(name)])
-        if about["template"] != template or about.get("prompts"):
-            raise RunError(
-                f"{source.path} was trained with another template for relation {other}: "
-                f"{about['template']!r}, and {name} has {template!r}; vectors fit only the places "
-                "they were learned in."
-            )
-    rows = np.array([problem.relations.index(name) for name in found])
-    _copy_encoder(method, SUBJECT_PART, rows, source, OBJECT_PART, list(found.values()))
-    seen = count_inverses(problem.facts, "test", theirs)
-    return {
-        name: {"relation": other, "test_facts_seen": seen.get(name, {}).get(other, 0)}
-        for name, other in found.items()
-    }
-
-
-def _start_card(source: Folder, problem: Problem) -> Card:
-    """Return the card of a run whose encoders may start others.
-
-    Raises:
-        RunError: it keeps none, or they were learned for another model.
-    """
-    source.require_finished(*COMMANDS)
-    if not source.has(ENCODER):
-        raise RunError(
-            f"{source.path} keeps no encoder to train further; it was made with keep_encoder = "
-            "false, or by a method that learns nothing."
-        )
-    card = load_card(source)
-    if card["base_model_fingerprint"] != problem.backbone.fingerprint:
-        raise RunError(
-            f"{source.path} was made by another model ({card['base_model']}); prompts fit only "
-            "the model they were learned on."
-        )
-    return card
-
-
-@torch.no_grad()
-def _copy_encoder(
-    method: Method,
-    part: str,
-    rows: np.ndarray,
-    source: Folder,
-    theirs: str,
-    relations: Sequence[str],
-) -> None:
-    """Put a stored encoder's parameters in place of some relations'.
-
-    Args:
-        part: whose parameters change.
-        rows: [n] of these relations.
-        theirs: the part that is stored.
-        relations: [n] whose stored parameters are taken.
-
-    Raises:
-        RunError: they are of another shape.
-    """
     tensors, note = source.read_tensors(ENCODER)
     with source.refuse_damage(ENCODER):
-        taken = [note["relations"].index(name) for name in relations]
-    wanted = dict(method.encoders[part].named_parameters())
-    # Both ways: the parameters of an MLP are also among those of an LSTM with an MLP.
-    stored = {
-        name.removeprefix(f"{theirs}/"): value
-        for name, value in tensors.items()
-        if name.startswith(f"{theirs}/")
-    }
-    for name in sorted(wanted.keys() | stored):
-        start, value = stored.get(name), wanted.get(name)
-        if start is None or value is None or start.shape[1:] != value.shape[1:]:
-            raise RunError(
-                f"{source.path} was trained with another method, template or encoder: "
-                f"{theirs}/{name} does not fit."
-            )
-        value[torch.from_numpy(rows).to(value.device)] = start[taken].to(value)
+        rows = [note["relations"].index(name) for name in problem.relations]
+    for part, encoder in method.encoders.items():
+        wanted = dict(encoder.named_parameters())
+        # Both ways: the parameters of an MLP are also among those of an LSTM with an MLP.
+        stored = {
+            name.removeprefix(f"{part}/"): value
+            for name, value in tensors.items()
+            if name.startswith(f"{part}/")
+        }
+        for name in sorted(wanted.keys() | stored):
+            start, value = stored.get(name), wanted.get(name)
+            if start is None or value is None or start.shape[1:] != value.shape[1:]:
+                raise RunError(
+                    f"{source.path} was trained with another method, template or encoder: "
+                    f"{part}/{name} does not fit."
+                )
+            value[: len(rows)] = start[rows].to(value)

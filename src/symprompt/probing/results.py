@@ -322,7 +322,6 @@ class RelationCard(TypedDict):
     prompt_weights: NotRequired[list[float]]
     words: NotRequired[list[str]]
     prompt: NotRequired[str]
-    inverse: NotRequired[dict[str, Any]]
 
 
 @with_config(extra="allow")

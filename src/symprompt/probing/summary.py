@@ -72,12 +72,6 @@ def leakage_notes(details: Mapping[str, Any]) -> list[str]:
             f"leakage: of the test facts {pairs} are also in train or dev, {subjects} have a "
             f"subject that train has{more}; symprompt data check has all by relation"
         )
-    if started := details.get("started_from_inverses"):
-        seen = sum(own["test_facts_seen"] for own in started.values())
-        notes.append(
-            f"leakage: {counted(len(started), 'subject prompt')} started from object prompts of "
-            f"inverse relations, which had learned from {counted(seen, 'test fact')} turned around"
-        )
     return notes
 
 

@@ -24,7 +24,7 @@ from symprompt.accel.compiling import Recorder
 from symprompt.engine.batches import make_batches
 from symprompt.engine.loop import EarlyStopping, Loop, State, fill, rate_share
 from symprompt.engine.stacked_adam import StackedAdam
-from symprompt.errors import ConfigError, RunError, counted
+from symprompt.errors import ConfigError, RunError
 from symprompt.facts import load_word_list
 from symprompt.files.progress import Tick, silent
 from symprompt.models import LanguageModel
@@ -48,7 +48,6 @@ from symprompt.probing.prepare import (
     load_encoders,
     make_method,
     prepare,
-    start_from_inverses,
 )
 from symprompt.probing.problem import Problem, names_list
 from symprompt.probing.recorded import CapturedSteps, EpochPasses
@@ -80,8 +79,7 @@ class FactTraining(ABC):
     """Abstract: changes a method's encoders epoch after epoch; each relation keeps its best one.
 
     An epoch has as many steps as the relation with the most; what others have no batch for changes
-    nothing of theirs. With ``start_from`` or ``inverse_from`` what training starts from competes
-    for the best epoch.
+    nothing of theirs. With ``start_from`` what training starts from competes for the best epoch.
 
     Attributes:
         advice: what to do about a loss that is not finite.
@@ -104,7 +102,7 @@ class FactTraining(ABC):
         self.relations = list(problem.relations)
         self.seed = config.seed
         self.max_tokens = config.max_tokens or method.backbone.token_budget(training=True)
-        self.score_start = bool(config.start_from or config.inverse_from)
+        self.score_start = bool(config.start_from)
         self.device = method.backbone.device
         self.recorder = Recorder(self.device, wanted=method.backbone.records)
         self.epoch = 0
@@ -493,31 +491,15 @@ def train(
     subject_prompt = load_subject_prompt(config, problem) if config.rerank else None
     if config.start_from:
         load_encoders(method, Folder(config.start_from), config, problem)
-    inverses: dict[str, dict[str, Any]] = {}
-    if config.inverse_from:
-        inverses = start_from_inverses(method, Folder(config.inverse_from), config, problem)
     method.check_learning(config)
     start_run(folder, "train", config, problem, data)
-    card = _card(config, problem, method)
-    for name, inverse in inverses.items():
-        card["relations"][name]["inverse"] = inverse
-    folder.write_json(CARD, card)
+    folder.write_json(CARD, _card(config, problem, method))
     write_facts(folder, problem.facts)
     if names_list(config):
         # A copy, so that the run can be asked when the list has moved.
         words = load_word_list(config.facts.vocabulary)
         folder.write(VOCABULARY, "".join(word + "\n" for word in words).encode())
     tick("acceleration", 0, 0, acceleration)
-    if inverses:
-        seen = sum(own["test_facts_seen"] for own in inverses.values())
-        pairs = ", ".join(f"{name} from {own['relation']}" for name, own in inverses.items())
-        tick(
-            "inverse relations",
-            1,
-            1,
-            f"subject prompts start from object prompts: {pairs}; these learned from "
-            f"{counted(seen, 'test fact')} turned around",
-        )
     seconds: dict[str, float] = {}
     if method.in_stacks:
         found = method.train_in_stacks(folder, config, problem, tick, seconds)
@@ -593,10 +575,10 @@ def _relations_at_once(config: RunConfig, problem: Problem) -> int:
     kind, backbone = method_class(config.method.name), problem.backbone
     if kind.in_stacks or kind.several_prompts or not config.learning.epochs:
         return count
-    whole = config.start_from or config.inverse_from or config.method.evidence == "cross"
+    whole = config.start_from or config.method.evidence == "cross"
     if whole and 0 < wanted < count:
         raise ConfigError(
-            f"tuning.at_once is {wanted} of {count} relations, and start_from, inverse_from and "
+            f"tuning.at_once is {wanted} of {count} relations, and start_from and "
             'method.evidence = "cross" take all at once; leave it, or them, out.'
         )
     if whole or (not wanted and backbone.device.type != "cuda"):

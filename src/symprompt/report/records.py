@@ -187,8 +187,7 @@ def _read(paths: Sequence[str]) -> Iterator[_Run]:
         # with the seed.
         left_out = {"seed", "seeds", "model", "method", "pattern.method"}
         left_out |= {"data"} if manifest.data else set()
-        for start in ("start_from", "inverse_from"):
-            found[start] = bool(found.get(start))
+        found["start_from"] = bool(found.get("start_from"))
         yield _Run(folder, manifest, {k: v for k, v in found.items() if k not in left_out})
 
 
