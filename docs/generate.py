@@ -49,6 +49,7 @@ NAMES = {
     "lama34k-ask-back": "LAMA-34k, what each ingredient of asking back gives",
     "bear": "BEAR, what each ingredient of asking back gives",
     "bear-big-shipped": "BEAR-big with the shipped model, the same",
+    "bear-big-cross": "BEAR-big, weights with evidence of training facts",
     "conceptnet": "ConceptNet with the shipped model, the same",
     "shipped-lama": "LAMA-34k with the shipped model, and with uniform masking rates",
     "mpnet-wiki": "LAMA-34k with mpnet-wiki",
