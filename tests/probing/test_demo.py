@@ -112,7 +112,14 @@ def test_what_is_made_is_not_made_again(made: Demo, toy: Path) -> None:
 def test_every_stage_names_its_run(toy: Path, tmp_path: Path) -> None:
     stages: list[str] = []
     size = DemoSize(("continent",), train_limit=8, dev_limit=4, test_limit=4, epochs=1)
-    make_demo(tmp_path, model=str(toy), size=size, tick=lambda stage, *_: stages.append(stage))
+    ends: dict[str, tuple[int, int]] = {}
+
+    def tick(stage: str, done: int, total: int, note: str) -> None:
+        stages.append(stage)
+        ends[stage] = done, total
+
+    make_demo(tmp_path, model=str(toy), size=size, tick=tick)
+    assert ends["loading"] == (1, 1)
     asked = ("asking dev", "asking test")
     asked_back = ("asking dev", "asking back dev", "asking test", "asking back test")
     stages_of = {

@@ -73,7 +73,7 @@ def make_demo(
     size = size or DemoSize()
     tick("loading", 0, 1, model)
     backbone = LanguageModel.load(model, device="cpu", tick=tick)
-    tick("loading", 0, 0, model)
+    tick("loading", 1, 1, model)
     configs = [_config(name, model, size, causal=backbone.causal) for name in METHODS]
     place = folder / f"{Path(model).name}-{_digest(backbone, configs)}"
     configs = [
