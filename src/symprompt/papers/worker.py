@@ -170,7 +170,8 @@ class Worker:
             now = time.monotonic()
             if now - last >= _TICK_SECONDS or done == total:
                 last = now
-                self.tell({"job": name, "kind": "progress", "note": f"{stage} {done}/{total}"})
+                far = f"{stage} {done}/{total}" if total else stage
+                self.tell({"job": name, "kind": "progress", "note": far})
 
         return tick
 
