@@ -12,6 +12,7 @@ p by the exchange test and Holm's method.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -22,6 +23,8 @@ import numpy as np
 
 from symprompt.probing.combine import fit_combination
 from symprompt.probing.results import (
+    SUBJECT,
+    SUBJECTS,
     Predictions,
     load_asked,
     load_card,
@@ -41,7 +44,8 @@ from symprompt.runs.statistics import (
 DRAWS = 10_000
 NEAR = 4.0
 BASELINE = "P-tuning"
-SUBJECT, REST = ("subject", "second"), ("frequency", "copy", "prior")
+REST = ("frequency", "copy", "prior")
+PROMPTS = ("one subject prompt", "two subject prompts", "three subject prompts")
 Run = Mapping[str, Predictions]
 Way = Callable[[Run], np.ndarray]
 
@@ -61,7 +65,7 @@ def main() -> None:
     if any(not np.array_equal(run["test"].gold, first.gold) for run in (*control, *asked)):
         raise SystemExit("the runs are about different facts; give runs of the same data.")
     k = asked[0]["test"].candidates.shape[1]
-    prompts = "two subject prompts" if len(_terms(asked[0], SUBJECT)) > 1 else "one subject prompt"
+    prompts = PROMPTS[len(_terms(asked[0], SUBJECTS)) - 1]
     near = run_config(Folder(flags.spe[0])).method.within
     spe = f"SPE, {prompts}, K = {k}" + (f" within {near:g}" if near else "")
     rows = {
@@ -132,7 +136,7 @@ def _fit(terms: Sequence[str], *, k: int = 0, near: float = 0.0, on: str = "dev"
 
 def _ways(run: Run) -> dict[str, Way]:
     """Return every way to rank, by its name."""
-    subject, rest = _terms(run, SUBJECT), _terms(run, REST)
+    subject, rest = _terms(run, SUBJECTS), _terms(run, REST)
     k = run["test"].candidates.shape[1]
     every = [*subject, *rest]
     ways = {
@@ -142,8 +146,12 @@ def _ways(run: Run) -> dict[str, Way]:
         "the subject score alone": _fit(subject[:1]),
         "one subject prompt, all other terms": _fit([subject[0], *rest]),
     }
-    if len(subject) > 1:
-        ways["the second subject prompt, all other terms"] = _fit([subject[1], *rest])
+    for name in subject[1:]:
+        ways[f"the {name} subject prompt, all other terms"] = _fit([name, *rest])
+    if len(subject) > 2:
+        for pair in itertools.combinations(subject, 2):
+            named = " and ".join("first" if name == SUBJECT else name for name in pair)
+            ways[f"the {named} subject prompts, all other terms"] = _fit([*pair, *rest])
     for left_out in rest:
         ways[f"without {left_out}"] = _fit([name for name in every if name != left_out])
     ways |= {f"K = {few}": _fit(every, k=few) for few in (1, 5, 10, 15, 20) if few < k}

@@ -42,7 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="+", required=True, metavar="TASK=FOLDER")
     parser.add_argument("--methods", nargs="+", choices=RATES, default=list(RATES))
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    parser.add_argument("--rates", nargs="*", default=[], metavar="METHOD=RATE,RATE,...")
+    parser.add_argument(
+        "--rates",
+        nargs="*",
+        default=[],
+        metavar="METHOD=RATE,RATE,...",
+        help="a single one is taken as it is, without a search",
+    )
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="of every run")
     parser.add_argument("--search-set", nargs="*", default=[], help="of the search alone")
     parser.add_argument("--limit", type=int, default=SEARCHED, help="examples of the search")
@@ -57,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for method in flags.methods:
             search, rate, folders = compare(flags, task, method, place)
             own = {"model": flags.name or Path(flags.model).name, "data": task, "method": method}
-            searched += _named(search, own)
+            searched += _named(search, own) if search else []
             for folder in folders:
                 found += [one.model_copy(update=own | {"n": None}) for one in run_records(folder)]
             details = folders[0].manifest.details
@@ -70,8 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def compare(
     flags: argparse.Namespace, task: str, method: str, place: str
-) -> tuple[Sweep, float, list[Folder]]:
-    """Return a method's search on a task, the best rate, and its runs on all examples."""
+) -> tuple[Sweep | None, float, list[Folder]]:
+    """Return a method's search on a task, the best rate, and its runs on all examples.
+
+    A single rate is not searched.
+    """
     about: dict[str, Any] = {"recipe": f"{task}-{method}", "model": flags.model, "data": place}
     about |= {"jobs": flags.jobs}
     folder = flags.out / f"{task}-{method}"
@@ -95,13 +104,15 @@ def compare(
     given = dict(one.split("=") for one in flags.rates)
     rates = tuple(map(float, given[method].split(","))) if method in given else RATES[method]
     fixed = (f"task.train_limit={flags.limit}", *flags.search_set)
-    search = run(plan("search", rates, flags.seeds[:1], *fixed))
-    best = search.best.setting["learning.rate"]
-    beyond = {rates[0]: rates[0] ** 2 / rates[1], rates[-1]: rates[-1] ** 2 / rates[-2]}
-    if best in beyond:
-        more = float(f"{beyond[best]:.1g}")
-        search = run(plan("search", (*rates, more), flags.seeds[:1], *fixed))
+    search, best = None, rates[0]
+    if len(rates) > 1:
+        search = run(plan("search", rates, flags.seeds[:1], *fixed))
         best = search.best.setting["learning.rate"]
+        beyond = {rates[0]: rates[0] ** 2 / rates[1], rates[-1]: rates[-1] ** 2 / rates[-2]}
+        if best in beyond:
+            more = float(f"{beyond[best]:.1g}")
+            search = run(plan("search", (*rates, more), flags.seeds[:1], *fixed))
+            best = search.best.setting["learning.rate"]
     last = plan("final", (best,), flags.seeds)
     run(last)
     return search, best, [Folder(job.config.out) for job in make_sweep_plan(last)[0].jobs]
@@ -124,13 +135,14 @@ def _named(done: Sweep, own: dict[str, Any]) -> list[Record]:
     ]
 
 
-def _about(rate: float, folders: Sequence[Folder], search: Sweep) -> dict[str, Any]:
+def _about(rate: float, folders: Sequence[Folder], search: Sweep | None) -> dict[str, Any]:
     """Return what is told of a row: its rate, its curves on dev, and the search."""
     manifest = folders[0].manifest
     return {
         "rate": rate,
         "searched on dev": {
-            f"{one.setting['learning.rate']:g}": round(one.dev[0], 2) for one in search.tried
+            f"{one.setting['learning.rate']:g}": round(one.dev[0], 2)
+            for one in (search.tried if search else ())
         },
         "dev by epoch": [
             [

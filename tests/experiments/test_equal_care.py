@@ -51,3 +51,19 @@ def test_the_best_rate_is_trained_with_every_seed(
     assert len(entry["accuracy"]) == 2
     search = json.loads((tmp_path / "out" / "search.json").read_text())
     assert {record["split"] for record in search["records"]} == {"dev"}
+
+
+def test_a_single_rate_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, ordinary = load_script("equal_care"), load_script("equal_care").sweep
+    write_labelled(tmp_path / "data")
+    write_long_model(tmp_path / "toy")
+    monkeypatch.setattr(
+        script, "sweep", lambda *own, **given: ordinary(*own, executor=InlineExecutor(), **given)
+    )
+    call = [str(tmp_path / "out"), "--model", str(tmp_path / "toy"), "--methods", "pt2"]
+    call += ["--tasks", f"rte={tmp_path / 'data' / 'rte'}", "--rates", "pt2=1e-2"]
+    script.main([*call, "--seeds", "1", "2", "--set", "learning.epochs=1", "prefix.length=2"])
+    (about,) = json.loads((tmp_path / "out" / "results.json").read_text())["about"]["runs"]
+    assert (about["rate"], about["searched on dev"]) == (1e-2, {})
+    assert len(about["dev by epoch"]) == 2
+    assert not (tmp_path / "out" / "rte-pt2" / "search").exists()

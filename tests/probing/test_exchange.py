@@ -181,7 +181,7 @@ def test_an_exported_run_is_the_same_run_when_it_is_imported(
 
 
 def test_a_second_subject_prompt_comes_back(make: Make, tmp_path: Path) -> None:
-    method = {"vectors": "separate", "second": "chain", "choose_weight": "dev-fit"}
+    method = {"vectors": "separate", "second": ["chain"], "choose_weight": "dev-fit"}
     run = symprompt.train(make(tmp_path / "run", method=method))
     symprompt.export_run(tmp_path / "run", tmp_path / "out")
     about = json.loads((tmp_path / "out" / "symprompt.json").read_text())

@@ -1,4 +1,4 @@
-"""A second subject prompt, masked in another way, whose score is a further term."""
+"""Further subject prompts, masked in other ways, whose scores are further terms."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tiny.runs import SEPARATE, Make
 FITTED: dict[str, Any] = {**SEPARATE, "choose_weight": "dev-fit"}
 
 
-@pytest.mark.parametrize("second", ["chain", "whole"])
+@pytest.mark.parametrize("second", [["chain"], ["whole"], ["whole", "chain"]])
 def test_it_learns_beside_the_first_and_changes_nothing_there(
-    second: str, bert: LanguageModel, facts: FactSet
+    second: list[str], bert: LanguageModel, facts: FactSet
 ) -> None:
     learning = {"epochs": 4, "rate": 0.02}
     method = {"name": "spe", **FITTED}
@@ -39,7 +39,7 @@ def test_it_learns_beside_the_first_and_changes_nothing_there(
     )
     for part in ("forth", "back"):
         torch.testing.assert_close(both.vectors()[part], alone.vectors()[part], rtol=0, atol=1e-9)
-    assert set(both.vectors()) == {"forth", "back", "second"}
+    assert set(both.vectors()) == {"forth", "back", *("second", "third")[: len(second)]}
     # Its own loss on dev falls, and is that of subjects masked its way.
     assert (both.dev_history[-1]["second"] > both.dev_history[0]["second"]).all()
     assert not np.allclose(both.dev_history[0]["second"], both.dev_history[0]["back"])
@@ -47,7 +47,9 @@ def test_it_learns_beside_the_first_and_changes_nothing_there(
 
 def test_its_score_is_by_its_own_vectors_and_masking(bert: LanguageModel, facts: FactSet) -> None:
     config = run_config(
-        method={"name": "spe", **FITTED, "second": "chain"}, learning={"epochs": 1}, dtype="float64"
+        method={"name": "spe", **FITTED, "second": ["chain", "whole"]},
+        learning={"epochs": 1},
+        dtype="float64",
     )
     run = train(config, bert, facts)
     found = predict_splits(run.method, run.problem, run.vectors(), 4, silent, {})["test"]
@@ -55,6 +57,7 @@ def test_its_score_is_by_its_own_vectors_and_masking(bert: LanguageModel, facts:
     for part, masking, stored in (
         ("back", "one", found.subject_score),
         ("second", "chain", found.terms["second"]),
+        ("third", "whole", found.terms["third"]),
     ):
         wanted = score_subjects(
             bert,
@@ -79,7 +82,7 @@ def test_a_run_stores_it_apart_and_answers_by_it(
     }  # fmt: skip
     fitted = Combination({name: np.array(own) for name, own in weights.items()})
     monkeypatch.setattr("symprompt.probing.evaluate.fit_combination", lambda *_, **__: fitted)
-    run = symprompt.train(make(tmp_path / "run", method={**FITTED, "second": "chain"}))
+    run = symprompt.train(make(tmp_path / "run", method={**FITTED, "second": ["chain"]}))
     assert run.metrics["weights"]["second"] == {"capital": 1.5, "in": 0.25}
     stored = load_combination(run.folder)
     assert stored is not None
@@ -113,9 +116,20 @@ def test_a_run_stores_it_apart_and_answers_by_it(
     )
 
 
-def test_both_are_fitted(make: Make, tmp_path: Path) -> None:
-    run = symprompt.train(make(tmp_path / "run", method={**FITTED, "second": "chain"}))
-    assert set(run.metrics["weights"]) == {"subject", "second", "frequency", "copy"}
+@pytest.mark.parametrize("second", [["chain"], ["chain", "whole"]])
+def test_all_are_fitted(second: list[str], make: Make, tmp_path: Path) -> None:
+    run = symprompt.train(make(tmp_path / "run", method={**FITTED, "second": second}))
+    asked = {"subject", *("second", "third")[: len(second)]}
+    assert set(run.metrics["weights"]) == {*asked, "frequency", "copy"}
+    answer = run.ask("in", subject="Cuba", top=2)[0]
+    assert asked - {"subject"} <= set(answer.terms)
+
+
+def test_configs_that_name_one_or_none_are_read() -> None:
+    assert run_config(method={"name": "spe", **FITTED, "second": "chain"}).method.second == (
+        "chain",
+    )
+    assert run_config(method={"name": "spe", **SEPARATE, "second": "none"}).method.second == ()
 
 
 @pytest.mark.parametrize(
@@ -124,6 +138,7 @@ def test_both_are_fitted(make: Make, tmp_path: Path) -> None:
         ({"vectors": "shared"}, 'vectors = "shared"'),
         ({"choose_weight": "dev"}, 'choose_weight = "dev"'),
         ({"masking": "chain"}, 'masking = "chain"'),
+        ({"second": ["chain", "chain"]}, 'masking = "one"'),
         ({"name": "ptuning"}, 'name = "ptuning"'),
     ],
 )
@@ -131,7 +146,7 @@ def test_what_it_does_not_go_with_is_refused(
     changed: dict[str, Any], named: str, make: Make, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=f"does not go with method.{named}"):
-        symprompt.train(make(tmp_path / "run", method={**FITTED, "second": "chain", **changed}))
+        symprompt.train(make(tmp_path / "run", method={**FITTED, "second": ["chain"], **changed}))
     assert not (tmp_path / "run").exists()
 
 
@@ -141,7 +156,7 @@ def test_a_causal_model_masks_nothing(
     config = make(
         tmp_path / "run",
         model=str(family_folder("gpt2")),
-        method={**FITTED, "second": "chain"},
+        method={**FITTED, "second": ["chain"]},
         prompt={"template": CAUSAL_TEMPLATE},
     )
     with pytest.raises(ConfigError, match="a causal model masks nothing"):

@@ -10,6 +10,7 @@ from symprompt.files.grid import Grid, Grids
 _TERMS = {
     "subject": "subject score",
     "second": "second (subject score of the second subject prompt)",
+    "third": "third (subject score of the third subject prompt)",
     "frequency": "frequency (log of the object's share of the training facts)",
     "copy": "copy (1 where the answer is the subject itself)",
     "prior": "prior (object score where the subject is masked)",

@@ -44,8 +44,8 @@ from symprompt.probing.results import (
     COPY,
     FREQUENCY,
     PRIOR,
-    SECOND,
     SUBJECT,
+    SUBJECTS,
     VOCABULARY,
     Array,
     Combination,
@@ -91,7 +91,7 @@ class Answer:
         terms: what else counts in a run that was fitted ("dev-fit"), before its weight:
             "frequency", the log of the object's share of the training facts; "copy", 1 where the
             answer is the subject itself; "prior", the object score where the subject is masked;
-            "second", the subject score of a second subject prompt.
+            "second" and "third", the subject scores of further subject prompts.
         probability: of the object given the subject; None where the object score is no logarithm of
             one, as that of names of any length.
     """
@@ -511,7 +511,7 @@ class Askable:
     @property
     def subject_prompts(self) -> tuple[str, ...]:
         """The subject prompts whose scores count; the first is asked in any case."""
-        return (SUBJECT, SECOND) if SECOND in self.weights else (SUBJECT,)
+        return (SUBJECT, *(term for term in SUBJECTS[1:] if term in self.weights))
 
     @cached_property
     def most_answers(self) -> int:

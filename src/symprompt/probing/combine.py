@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from symprompt.probing.results import SECOND, SUBJECT, Array, Combination, Predictions
+from symprompt.probing.results import SUBJECTS, Array, Combination, Predictions
 from symprompt.runs.environment import derive_seed
 
 TAUS = (0.03, 0.1, 0.3, 1.0)
@@ -118,7 +118,7 @@ def fit_combination(
     shares = torch.where(sound, gain.sigmoid(), torch.zeros_like(gain))
     weights = torch.where(sound[:, None], weights, torch.zeros_like(weights)) * shares[:, None]
     found = dict(zip(terms, weights.T.numpy(), strict=True))
-    for name in {SUBJECT, SECOND} & found.keys():
+    for name in set(SUBJECTS) & found.keys():
         found[name] = found[name].clip(min=0.0)
     return Combination(found)
 

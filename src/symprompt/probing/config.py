@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from symprompt.config import (
     Amount,
@@ -23,6 +24,13 @@ from symprompt.config import (
 )
 from symprompt.errors import ConfigError
 from symprompt.probing.methods import METHODS, MethodName
+
+
+def _once_one(value: Any) -> Any:
+    """Return what once was one value or "none", in stored configs, as a list."""
+    if isinstance(value, str):
+        return [] if value == "none" else [value]
+    return value
 
 
 @settings
@@ -128,9 +136,12 @@ class MethodConfig:
     average: Literal["log", "probability", "sum"] = "log"
     """Subject score: mean of its tokens' log-likelihoods, log of their mean likelihood, or sum of
     log-likelihoods (longer subjects then weigh more)."""
-    second: Literal["none", "one", "chain", "whole"] = "none"
-    """A second subject prompt, with vectors of its own, that masks the subject in this other way;
-    the fit weighs its score as a further term. Asking back then takes about twice as long."""
+    second: Annotated[
+        Several[Literal["one", "chain", "whole"]], BeforeValidator(_once_one), Field(max_length=2)
+    ] = ()
+    """A second subject prompt, and a third, with vectors of their own, that mask the subject in
+    these other ways; the fit weighs their scores as further terms. Asking back takes about as long
+    for each; "whole" is cheap, as facts share its sentences."""
     blanks: Literal["swapped", "kept"] = "swapped"
     """swapped: in the subject prompt the object fills the first blank (equation 4)."""
     vectors: Literal["shared", "separate"] = "shared"
@@ -161,7 +172,7 @@ class MethodConfig:
     @property
     def fitted(self) -> tuple[str, ...]:
         """The terms of the fit of a run that asks back."""
-        return (*self.terms, "second") if self.second != "none" else self.terms
+        return (*self.terms, *("second", "third")[: len(self.second)])
 
     @property
     def weighs_prior(self) -> bool:
@@ -297,23 +308,22 @@ class RunConfig(ModelRunConfig):
                     f'method.name = "{name}" asks for objects of one token; with facts.objects = '
                     f'"any-length" use one of: {able}.'
                 )
-        if self.method.second != "none":
+        if self.method.second:
+            ways, listed = (self.method.masking, *self.method.second), list(self.method.second)
             for key, why in {
                 f'method.name = "{name}"': not traits.subject_prompt and not self.rerank,
                 'method.vectors = "shared"': self.method.vectors == "shared",
                 f'method.choose_weight = "{self.method.choose_weight}"': (
                     self.method.choose_weight != "dev-fit"
                 ),
-                f'method.masking = "{self.method.masking}"': (
-                    self.method.second == self.method.masking
-                ),
+                f'method.masking = "{self.method.masking}"': len({*ways}) < len(ways),
             }.items():
                 if why:
                     raise ConfigError(
-                        f'method.second = "{self.method.second}" is a second subject prompt of '
-                        "spe, with vectors of its own, masked in another way than the first and "
-                        f'weighed by the fit; it does not go with {key}. Use method.name = "spe", '
-                        'vectors = "separate", choose_weight = "dev-fit" and another masking.'
+                        f"method.second = {json.dumps(listed)} has further subject prompts of spe, "
+                        "with vectors of their own, each masked in a way of its own and weighed by "
+                        f'the fit; it does not go with {key}. Use method.name = "spe", vectors = '
+                        '"separate", choose_weight = "dev-fit" and other maskings.'
                     )
         if self.method.object_prompts > 1:
             if not traits.object_prompts:

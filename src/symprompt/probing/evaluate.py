@@ -39,8 +39,8 @@ from symprompt.probing.results import (
     FREQUENCY,
     PRIOR,
     PROMPTS,
-    SECOND,
     SUBJECT,
+    SUBJECTS,
     Array,
     Combination,
     Predictions,
@@ -229,7 +229,7 @@ def add_subject_scores(
         candidates,
         vectors,
         max_tokens=max_tokens,
-        prompts=(SUBJECT, SECOND) if method.has_second else (SUBJECT,),
+        prompts=method.subject_terms,
         tick=tick,
         stage=stage,
     )
@@ -473,9 +473,7 @@ def write_results(
     asked_back = all(predictions.asked_back for predictions in found.values())
     choose, combination = config.method.choose_weight, None
     if choose == "dev-fit":
-        terms = [
-            name for name in config.method.fitted if asked_back or name not in (SUBJECT, SECOND)
-        ]
+        terms = [name for name in config.method.fitted if asked_back or name not in SUBJECTS]
         found = {split: add_terms(own, problem, split, terms) for split, own in found.items()}
         begun, evidence = time.perf_counter(), _join(found["dev"], held_out)
         combination = fit_combination(evidence, terms, relations, seed=config.seed)

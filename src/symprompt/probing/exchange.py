@@ -24,7 +24,7 @@ from symprompt.probing.ask import Run, stored_problem
 from symprompt.probing.config import MethodConfig
 from symprompt.probing.methods import METHODS
 from symprompt.probing.problem import Problem
-from symprompt.probing.queries import OBJECT_PART, SECOND_PART, SUBJECT_PART
+from symprompt.probing.queries import FURTHER_PARTS, OBJECT_PART, SUBJECT_PART
 from symprompt.probing.results import (
     ENCODER,
     FACTS,
@@ -50,7 +50,7 @@ _KIND = "prompts for peft"
 _KEYS = {
     OBJECT_PART: "object_prompt",
     SUBJECT_PART: "subject_prompt",
-    SECOND_PART: "second_subject_prompt",
+    **{part: f"{part}_subject_prompt" for part in FURTHER_PARTS},
 }
 _SLOTTED = ("optiprompt", "ptuning", "spe")
 
@@ -162,8 +162,9 @@ def _asking_back(run: Run) -> dict[str, Any]:
     method = run_config(run.folder).method
     if not METHODS[method.name].subject_prompt:
         return {}
-    second = {} if method.second == "none" else {"second_masking": method.second}
-    return {"masking": method.masking, **second, "average": method.average, "k": method.k}
+    ways = zip(FURTHER_PARTS, method.second, strict=False)
+    further = {f"{part}_masking": masking for part, masking in ways}
+    return {"masking": method.masking, **further, "average": method.average, "k": method.k}
 
 
 def _describe(
@@ -186,7 +187,9 @@ def _describe(
             ),
         }
         turned = template.swapped() if config.method.blanks == "swapped" else template
-        for part in (SUBJECT_PART, *(own for own in tokens if own == SECOND_PART)) if back else ():
+        for part in (
+            (SUBJECT_PART, *(own for own in FURTHER_PARTS if own in tokens)) if back else ()
+        ):
             # Vectors may be shared by both directions.
             listed = tokens.get(part, tokens[OBJECT_PART])[row]
             about[_KEYS[part]] = _prompt(

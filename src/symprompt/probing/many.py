@@ -28,7 +28,7 @@ from symprompt.files.stream import (
 )
 from symprompt.probing.ask import Answer, Askable, Ranked, Run, rank_objects, subjects_of
 from symprompt.probing.methods.base import method_class
-from symprompt.probing.results import SECOND, SUBJECT, load_card, load_combination, run_config
+from symprompt.probing.results import SUBJECT, SUBJECTS, load_card, load_combination, run_config
 
 Want = Literal["", "objects", "subjects"]
 _OBJECTS_AT_ONCE = 64
@@ -194,7 +194,7 @@ class Asker:
     def tokens_a_question(self) -> int:
         """About how many tokens are read for a question; see ``probing.train``."""
         combination = load_combination(self.run.folder)
-        prompts = len({SUBJECT, SECOND} & combination.weights.keys()) if combination else 0
+        prompts = len(set(SUBJECTS) & combination.weights.keys()) if combination else 0
         return 16 * (1 + 3 * prompts * (self.run.folder.manifest.details.get("k") or 0))
 
     def _askable(self, place: int) -> tuple[Askable, int]:

@@ -25,8 +25,8 @@ OBJECT_PART = "forth"
 """What the object prompt's vectors are stored under and their draws are seeded by."""
 
 SUBJECT_PART = "back"
-SECOND_PART = "second"
-"""The same for a subject prompt with vectors of its own."""
+FURTHER_PARTS = ("second", "third")
+"""The same for subject prompts with vectors of their own."""
 
 APART = 0.25
 """Passes of one length need no padding; below this share of the budget they are too small."""

@@ -35,9 +35,11 @@ PROMPTS = "prompts.safetensors"
 CARD = "prompts.json"
 ENCODER = "encoder.safetensors"
 VOCABULARY = "vocabulary.txt"
-SUBJECT, SECOND, FREQUENCY, COPY, PRIOR = "subject", "second", "frequency", "copy", "prior"
-"""Terms beside the object score: the subject score; log P(object) among the training facts; 1 where
-the candidate is the subject itself; the object score where the subject is masked."""
+SUBJECT, FREQUENCY, COPY, PRIOR = "subject", "frequency", "copy", "prior"
+SUBJECTS = (SUBJECT, "second", "third")
+"""Terms beside the object score: the subject scores of up to three prompts; log P(object) among the
+training facts; 1 where the candidate is the subject itself; the object score where the subject is
+masked."""
 ASKED: tuple[Split, ...] = ("dev", "test")
 ORDERS = ("raw", "filtered", "forward")
 """The final ranks, those without other true objects, and those by object score alone."""

@@ -482,7 +482,7 @@ def train(
     queries = len(problem.sentences.get("train", ())) * config.learning.epochs
     each = config.method.object_prompts
     if method.has_subject_prompt:
-        each += 6 if method.has_second else 3
+        each += 3 * len(method.subject_terms)
     passes = config.method.cross_folds if config.method.evidence == "cross" else 1
     tokens = 16.0 * queries * each * passes
     acceleration = backbone.accelerate(config.compile, tokens=tokens)

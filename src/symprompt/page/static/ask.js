@@ -101,6 +101,7 @@ function formula(weights, scale) {
   });
   const about = {
     second: "second: the subject score of the second subject prompt",
+    third: "third: the subject score of the third subject prompt",
     frequency: "frequency: log of the object's share of the training facts",
     copy: "copy: 1 where the answer is the subject itself",
     prior: "prior: the object score where the subject is masked",

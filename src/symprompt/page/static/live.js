@@ -7,6 +7,7 @@ const NAMES = {
   "dev forth": "dev, object prompt",
   "dev back": "dev, subject prompt",
   "dev second": "dev, second subject prompt",
+  "dev third": "dev, third subject prompt",
 };
 
 /** Draw one curve with its first, last and best values. */

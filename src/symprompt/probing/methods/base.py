@@ -49,7 +49,7 @@ class Method:
 
     Attributes:
         has_subject_prompt: it also asks for the subject given a candidate, to re-rank.
-        has_second: it does so by a second prompt too.
+        subject_terms: the subject prompts' scores, terms of the fit.
         manual_templates: it asks by each relation's manual template, whatever the config has.
         several_prompts: it asks by several manual templates of each relation, or where it has
             ``manual_templates`` too by that one as a whole sentence, of causal models too.
@@ -61,7 +61,7 @@ class Method:
     """
 
     has_subject_prompt: ClassVar[bool] = False
-    has_second: bool = False
+    subject_terms: tuple[str, ...] = (SUBJECT,)
     manual_templates: ClassVar[bool] = False
     several_prompts: ClassVar[bool] = False
     has_prompt: ClassVar[bool] = True
@@ -246,8 +246,7 @@ class Method:
         Only where ``has_subject_prompt``.
 
         Args:
-            prompts: by which subject prompts, the terms ``SUBJECT`` and ``SECOND``; the latter only
-                where ``has_second``.
+            prompts: by which subject prompts, some of ``subject_terms``.
             done: called with the share that is done.
         """
         raise TypeError(f"{type(self).__name__} has no subject prompt")

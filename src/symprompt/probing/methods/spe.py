@@ -8,7 +8,7 @@ Options beyond the paper, whose values are the defaults: separate vectors for th
 blanks kept; the subject masked whole, or each of its tokens together with those after it: the chain
 rule, where no token is given away by what follows it, so that it needs the object more; the log of
 the mean likelihood ("average of pseudo likelihoods", read literally) or the sum of log-likelihoods
-instead of their mean; a second subject prompt that masks the subject in another way, whose score is
+instead of their mean; further subject prompts that mask the subject in other ways, whose scores are
 weighed beside the first one's; the re-ranking weight chosen on dev, or fitted there together with a
 weight of the object's frequency.
 Causal models, which the paper does not treat, are our extension: in the subject prompt the object
@@ -36,8 +36,8 @@ from symprompt.probing.methods.base import (
 )
 from symprompt.probing.problem import Sentences
 from symprompt.probing.queries import (
+    FURTHER_PARTS,
     OBJECT_PART,
-    SECOND_PART,
     SUBJECT_PART,
     Masking,
     Queries,
@@ -46,7 +46,7 @@ from symprompt.probing.queries import (
     subject_likelihoods,
     subject_queries,
 )
-from symprompt.probing.results import SECOND, SUBJECT
+from symprompt.probing.results import SUBJECT, SUBJECTS
 
 if TYPE_CHECKING:
     from symprompt.probing.config import RunConfig
@@ -62,9 +62,8 @@ class SPE(Method):
         separate = config.method.vectors == "separate"
         self.object_parts = object_parts(config.method.object_prompts)
         parts = [*self.object_parts, *((SUBJECT_PART,) if separate else ())]
-        self.has_second = config.method.second != "none"
-        if self.has_second:
-            parts.append(SECOND_PART)
+        parts += FURTHER_PARTS[: len(config.method.second)]
+        self.subject_terms = SUBJECTS[: 1 + len(config.method.second)]
         encoders = {part: make_encoder(config, problem, part) for part in parts}
         super().__init__(config, problem, encoders)
         self.config = config.method
@@ -79,9 +78,9 @@ class SPE(Method):
                 'method.blanks = "kept" leaves the subject before the object, where a causal model '
                 'cannot see the object; use "swapped".'
             )
-        if config.method.second != "none":
+        if config.method.second:
             raise ConfigError(
-                f'method.second = "{config.method.second}" masks the subject in another way than '
+                "method.second masks the subject in another way than "
                 "the first subject prompt, and a causal model masks nothing; drop it."
             )
         if config.method.masking == "whole":
@@ -106,14 +105,13 @@ class SPE(Method):
         """Each subject prompt's part, whose vectors it has, and how it masks."""
         first = SUBJECT_PART if SUBJECT_PART in self.encoders else OBJECT_PART
         ways: list[tuple[str, Masking]] = [(first, self.config.masking)]
-        if self.config.second != "none":
-            ways.append((SECOND_PART, self.config.second))
+        ways += zip(FURTHER_PARTS, self.config.second, strict=False)
         return ways
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
         """Return CE(object) + lambda * CE(subject), the latter a mean over tokens (equation 7).
 
-        A second subject prompt adds a CE(subject) of its own.
+        Further subject prompts add a CE(subject) of their own each.
         """
         loss = super().loss(sentences, rows, vectors)
         for own in self._subject_losses(sentences, rows, vectors).values():
@@ -164,7 +162,7 @@ class SPE(Method):
     ) -> dict[str, Tensor]:
         """Return log P(subject | candidate), averaged as configured, [b, k] (equations 9, 10)."""
         asked = AskedBack.fetch(sentences.subject_prompt, rows, candidates)
-        ways = dict(zip((SUBJECT, SECOND), self._ways, strict=False))
+        ways = dict(zip(self.subject_terms, self._ways, strict=True))
         found: dict[str, Tensor] = {}
         for place, name in enumerate(prompts):
             part, masking = ways[name]
