@@ -23,7 +23,6 @@ import numpy as np
 
 from symprompt.probing.combine import fit_combination
 from symprompt.probing.results import (
-    SUBJECT,
     SUBJECTS,
     Predictions,
     load_asked,
@@ -65,15 +64,16 @@ def main() -> None:
     if any(not np.array_equal(run["test"].gold, first.gold) for run in (*control, *asked)):
         raise SystemExit("the runs are about different facts; give runs of the same data.")
     k = asked[0]["test"].candidates.shape[1]
+    method = run_config(Folder(flags.spe[0])).method
     prompts = PROMPTS[len(_terms(asked[0], SUBJECTS)) - 1]
-    near = run_config(Folder(flags.spe[0])).method.within
-    spe = f"SPE, {prompts}, K = {k}" + (f" within {near:g}" if near else "")
+    spe = f"SPE, {prompts}, K = {k}" + (f" within {method.within:g}" if method.within else "")
     rows = {
         BASELINE: np.stack([_plain(run) for run in control]),
         f"{BASELINE}, {', '.join(_terms(control[0], REST))} fitted": _own(flags.ptuning, control),
         spe: _own(flags.spe, asked),
     }
-    for name, way in _ways(asked[0]).items():
+    maskings = dict(zip(SUBJECTS, (method.masking, *method.second), strict=False))
+    for name, way in _ways(asked[0], maskings).items():
         rows[name] = np.stack([way(run) for run in asked])
         means = asdict(summarise(rows[name], first.relation)[OVER_RELATIONS])
         print(f"{name:44}", *(f"{value:.2f}" for value in means.values()), flush=True)
@@ -134,8 +134,8 @@ def _fit(terms: Sequence[str], *, k: int = 0, near: float = 0.0, on: str = "dev"
     return ranks
 
 
-def _ways(run: Run) -> dict[str, Way]:
-    """Return every way to rank, by its name."""
+def _ways(run: Run, maskings: Mapping[str, str]) -> dict[str, Way]:
+    """Return every way to rank, by its name; ``maskings`` are those of the subject prompts."""
     subject, rest = _terms(run, SUBJECTS), _terms(run, REST)
     k = run["test"].candidates.shape[1]
     every = [*subject, *rest]
@@ -144,14 +144,12 @@ def _ways(run: Run) -> dict[str, Way]:
         "SPE (lama-spe)": _fit(["subject", "frequency", "copy"], k=min(15, k)),
         "the fit without subject scores": _fit(rest),
         "the subject score alone": _fit(subject[:1]),
-        "one subject prompt, all other terms": _fit([subject[0], *rest]),
     }
-    for name in subject[1:]:
-        ways[f"the {name} subject prompt, all other terms"] = _fit([name, *rest])
-    if len(subject) > 2:
-        for pair in itertools.combinations(subject, 2):
-            named = " and ".join("first" if name == SUBJECT else name for name in pair)
-            ways[f"the {named} subject prompts, all other terms"] = _fit([*pair, *rest])
+    for few in range(1, len(subject)):
+        for some in itertools.combinations(subject, few):
+            label = "asked back by " + " and ".join(maskings[name] for name in some)
+            ways[label] = _fit([*some, *rest])
+            ways[f"{label}, within {NEAR:g}"] = _fit([*some, *rest], near=NEAR)
     for left_out in rest:
         ways[f"without {left_out}"] = _fit([name for name in every if name != left_out])
     ways |= {f"K = {few}": _fit(every, k=few) for few in (1, 5, 10, 15, 20) if few < k}
