@@ -60,6 +60,8 @@ def test_rows_are_those_of_the_runs(
     # Each subject prompt alone, by how it masks.
     alone = {label for label, _, _ in found if label.startswith("asked back by")}
     assert alone == {
-        f"asked back by {masking}{near}" for masking in ("one", "chain") for near in ("", ", within 4")
+        f"asked back by {masking}{near}"
+        for masking in ("one", "chain")
+        for near in ("", ", within 4")
     }
     assert {row["seeds"] == [1, 2] for row in stored["records"]} == {True}

@@ -319,6 +319,9 @@ def test_bars_that_are_not_there_are_left_out() -> None:
     # Single runs are dots where there are several.
     (dots,) = first.lines
     assert list(dots.get_ydata()) == [40.0, 60.0]
+    # A number stands above the highest of them.
+    assert first.texts[0].get_text() == "50.0"
+    assert first.texts[0].xy[1] == 60.0  # type: ignore[attr-defined]
     bar = first.patches[0]
     assert list(dots.get_xdata()) == pytest.approx([bar.get_x() + bar.get_width() / 2] * 2)
     assert [label.get_text() for label in figure.legends[0].get_texts()] == ["FT", "PT"]

@@ -609,14 +609,17 @@ def _draw_panel(axes: Axes, panel: BarPanel, colours: Mapping[str, Any], *, crow
         look: dict[str, Any] = {"color": colours[method]}
         if panel.published:
             look = {"color": "white", "edgecolor": colours[method], "hatch": "////"}
-        for place, value in enumerate(values):
-            if value is not None:
-                axes.bar(place + shift, value, 0.9 * width, **look)
-                _write(axes, f"{value:.1f}", (place + shift, value), (0, 2), **text)
-        for place, runs in enumerate(panel.seeds.get(method, ())):
+        every = panel.seeds.get(method) or [()] * len(values)
+        for place, (value, runs) in enumerate(zip(values, every, strict=True)):
+            if value is None:
+                continue
+            axes.bar(place + shift, value, 0.9 * width, **look)
+            top, above = value, 2
             if len(runs) > 1:
                 places = [place + shift] * len(runs)
                 axes.plot(places, runs, "o", color=INK, markersize=3, markeredgecolor="white")
+                top, above = max(value, *runs), 4
+            _write(axes, f"{value:.1f}", (place + shift, top), (0, above), **text)
     axes.set_xlim(-0.55, len(panel.groups) - 0.45)
     axes.set_title(panel.title, fontsize=9, color=INK)
     _style(axes)
