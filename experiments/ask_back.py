@@ -72,7 +72,7 @@ def main() -> None:
         f"{BASELINE}, {', '.join(_terms(control[0], REST))} fitted": _own(flags.ptuning, control),
         spe: _own(flags.spe, asked),
     }
-    maskings = dict(zip(SUBJECTS, (method.masking, *method.second), strict=False))
+    maskings = dict(zip(SUBJECTS, (method.masking, *method.further), strict=False))
     for name, way in _ways(asked[0], maskings).items():
         rows[name] = np.stack([way(run) for run in asked])
         means = asdict(summarise(rows[name], first.relation)[OVER_RELATIONS])

@@ -28,7 +28,7 @@ def test_rows_are_those_of_the_runs(
     for seed in (1, 2):
         control = {"name": "ptuning", "terms": ["frequency", "copy", "prior"], **terms}
         asked = {"name": "spe", "terms": ["subject", "frequency", "copy", "prior"], **terms}
-        asked |= {"second": ["chain"], "vectors": "separate", "within": 9.0}
+        asked |= {"second": "chain", "vectors": "separate", "within": 9.0}
         for name, method in (("pt", control), ("spe", asked)):
             out = tmp_path / f"{name}-{seed}"
             sections: dict[str, Any] = {"method": method, "learning": {"epochs": 1}, "seed": seed}

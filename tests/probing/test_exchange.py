@@ -180,13 +180,16 @@ def test_an_exported_run_is_the_same_run_when_it_is_imported(
         Run.load(tmp_path / "out")
 
 
-def test_a_second_subject_prompt_comes_back(make: Make, tmp_path: Path) -> None:
-    method = {"vectors": "separate", "second": ["chain"], "choose_weight": "dev-fit"}
+def test_further_subject_prompts_come_back(make: Make, tmp_path: Path) -> None:
+    method = {"vectors": "separate", "choose_weight": "dev-fit"}
+    method |= {"second": "chain", "third": "whole"}
     run = symprompt.train(make(tmp_path / "run", method=method))
     symprompt.export_run(tmp_path / "run", tmp_path / "out")
     about = json.loads((tmp_path / "out" / "symprompt.json").read_text())
-    assert about["second_masking"] == "chain"
-    assert "<in:second:0>" in about["relations"]["in"]["second_subject_prompt"]["text"]
+    assert (about["second_masking"], about["third_masking"]) == ("chain", "whole")
+    for place in ("second", "third"):
+        text = about["relations"]["in"][f"{place}_subject_prompt"]["text"]
+        assert f"<in:{place}:0>" in text
     back = symprompt.import_run(tmp_path / "out", tmp_path / "back")
     assert back.ask("in", subject="Oslo") == run.ask("in", subject="Oslo")
 

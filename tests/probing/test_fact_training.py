@@ -555,7 +555,7 @@ RECORDED: dict[str, dict[str, Any]] = {
     "two object prompts": {"method": {"name": "spe", "vectors": "separate", "object_prompts": 2}},
     "spe second": {
         "method": {"name": "spe", "vectors": "separate", "choose_weight": "dev-fit"}
-        | {"second": ["chain"], "train_weight": 0.6}
+        | {"second": "chain", "train_weight": 0.6}
     },
 }
 

@@ -17,6 +17,7 @@ from symprompt.files.progress import silent
 from symprompt.models import LanguageModel
 from symprompt.probing.asked_once import AskedBack, score_subjects
 from symprompt.probing.evaluate import predict_splits
+from symprompt.probing.inspect import describe_prompts
 from symprompt.probing.rerank import rerank_run
 from symprompt.probing.results import Combination, load_combination
 from tiny.models import CAUSAL_TEMPLATE, run_config, train
@@ -25,29 +26,36 @@ from tiny.runs import SEPARATE, Make
 FITTED: dict[str, Any] = {**SEPARATE, "choose_weight": "dev-fit"}
 
 
-@pytest.mark.parametrize("second", [["chain"], ["whole"], ["whole", "chain"]])
-def test_it_learns_beside_the_first_and_changes_nothing_there(
-    second: list[str], bert: LanguageModel, facts: FactSet
+def further(*ways: str) -> dict[str, str]:
+    """Return the settings of subject prompts beside the first, which mask so."""
+    return dict(zip(("second", "third"), ways, strict=False))
+
+
+@pytest.mark.parametrize("ways", [["chain"], ["whole"], ["whole", "chain"]])
+def test_they_learn_beside_the_first_and_change_nothing_there(
+    ways: list[str], bert: LanguageModel, facts: FactSet
 ) -> None:
     learning = {"epochs": 4, "rate": 0.02}
     method = {"name": "spe", **FITTED}
     alone = train(run_config(method=method, learning=learning, dtype="float64"), bert, facts)
     both = train(
-        run_config(method={**method, "second": second}, learning=learning, dtype="float64"),
+        run_config(method={**method, **further(*ways)}, learning=learning, dtype="float64"),
         bert,
         facts,
     )
     for part in ("forth", "back"):
         torch.testing.assert_close(both.vectors()[part], alone.vectors()[part], rtol=0, atol=1e-9)
-    assert set(both.vectors()) == {"forth", "back", *("second", "third")[: len(second)]}
-    # Its own loss on dev falls, and is that of subjects masked its way.
-    assert (both.dev_history[-1]["second"] > both.dev_history[0]["second"]).all()
-    assert not np.allclose(both.dev_history[0]["second"], both.dev_history[0]["back"])
+    assert set(both.vectors()) == {"forth", "back", *further(*ways)}
+    # Their own losses on dev fall, and are those of subjects masked their way.
+    first, last = both.dev_history[0], both.dev_history[-1]
+    for part in further(*ways):
+        assert (last[part] > first[part]).all()
+        assert not np.allclose(first[part], first["back"])
 
 
 def test_its_score_is_by_its_own_vectors_and_masking(bert: LanguageModel, facts: FactSet) -> None:
     config = run_config(
-        method={"name": "spe", **FITTED, "second": ["chain", "whole"]},
+        method={"name": "spe", **FITTED, **further("chain", "whole")},
         learning={"epochs": 1},
         dtype="float64",
     )
@@ -82,7 +90,7 @@ def test_a_run_stores_it_apart_and_answers_by_it(
     }  # fmt: skip
     fitted = Combination({name: np.array(own) for name, own in weights.items()})
     monkeypatch.setattr("symprompt.probing.evaluate.fit_combination", lambda *_, **__: fitted)
-    run = symprompt.train(make(tmp_path / "run", method={**FITTED, "second": ["chain"]}))
+    run = symprompt.train(make(tmp_path / "run", method={**FITTED, "second": "chain"}))
     assert run.metrics["weights"]["second"] == {"capital": 1.5, "in": 0.25}
     stored = load_combination(run.folder)
     assert stored is not None
@@ -116,20 +124,26 @@ def test_a_run_stores_it_apart_and_answers_by_it(
     )
 
 
-@pytest.mark.parametrize("second", [["chain"], ["chain", "whole"]])
-def test_all_are_fitted(second: list[str], make: Make, tmp_path: Path) -> None:
-    run = symprompt.train(make(tmp_path / "run", method={**FITTED, "second": second}))
-    asked = {"subject", *("second", "third")[: len(second)]}
+@pytest.mark.parametrize("ways", [["chain"], ["chain", "whole"]])
+def test_all_are_fitted_answered_by_and_asked_for_others(
+    ways: list[str], make: Make, tmp_path: Path
+) -> None:
+    run = symprompt.train(make(tmp_path / "run", method={**FITTED, **further(*ways)}))
+    asked = {"subject", *further(*ways)}
     assert set(run.metrics["weights"]) == {*asked, "frequency", "copy"}
-    answer = run.ask("in", subject="Cuba", top=2)[0]
+    (answer, *_) = run.ask("in", subject="Cuba", top=2)
     assert asked - {"subject"} <= set(answer.terms)
-
-
-def test_configs_that_name_one_or_none_are_read() -> None:
-    assert run_config(method={"name": "spe", **FITTED, "second": "chain"}).method.second == (
-        "chain",
+    assert set(run.ask("in", object="Cuba", top=2).weights or ()) == asked
+    # Its prompts are shown, the subject's turned around.
+    (view,) = describe_prompts(run, relations=["in"], device="cpu")
+    assert set(view.prompts) == {"forth", "back", *further(*ways)}
+    assert len({view.prompts[part] for part in ("back", *further(*ways))}) == 1
+    # A weight that is not fitted is the first one's.
+    ptuning = symprompt.train(make(tmp_path / "ptuning", method={"name": "ptuning"}, seed=5))
+    back = rerank_run(
+        ptuning.folder.path, run.folder.path, tmp_path / "back", choose_weight="dev", device="cpu"
     )
-    assert run_config(method={"name": "spe", **SEPARATE, "second": "none"}).method.second == ()
+    assert set(back.metrics["weights"]) == {"subject"}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +152,8 @@ def test_configs_that_name_one_or_none_are_read() -> None:
         ({"vectors": "shared"}, 'vectors = "shared"'),
         ({"choose_weight": "dev"}, 'choose_weight = "dev"'),
         ({"masking": "chain"}, 'masking = "chain"'),
-        ({"second": ["chain", "chain"]}, 'masking = "one"'),
+        ({"third": "chain"}, 'second = "chain"'),
+        ({"second": "none", "third": "chain"}, 'second = "none"'),
         ({"name": "ptuning"}, 'name = "ptuning"'),
     ],
 )
@@ -146,7 +161,7 @@ def test_what_it_does_not_go_with_is_refused(
     changed: dict[str, Any], named: str, make: Make, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=f"does not go with method.{named}"):
-        symprompt.train(make(tmp_path / "run", method={**FITTED, "second": ["chain"], **changed}))
+        symprompt.train(make(tmp_path / "run", method={**FITTED, "second": "chain", **changed}))
     assert not (tmp_path / "run").exists()
 
 
@@ -156,7 +171,7 @@ def test_a_causal_model_masks_nothing(
     config = make(
         tmp_path / "run",
         model=str(family_folder("gpt2")),
-        method={**FITTED, "second": ["chain"]},
+        method={**FITTED, "second": "chain"},
         prompt={"template": CAUSAL_TEMPLATE},
     )
     with pytest.raises(ConfigError, match="a causal model masks nothing"):

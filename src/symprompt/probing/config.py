@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from symprompt.config import (
     Amount,
@@ -24,13 +23,6 @@ from symprompt.config import (
 )
 from symprompt.errors import ConfigError
 from symprompt.probing.methods import METHODS, MethodName
-
-
-def _once_one(value: Any) -> Any:
-    """Return what once was one value or "none", in stored configs, as a list."""
-    if isinstance(value, str):
-        return [] if value == "none" else [value]
-    return value
 
 
 @settings
@@ -136,12 +128,12 @@ class MethodConfig:
     average: Literal["log", "probability", "sum"] = "log"
     """Subject score: mean of its tokens' log-likelihoods, log of their mean likelihood, or sum of
     log-likelihoods (longer subjects then weigh more)."""
-    second: Annotated[
-        Several[Literal["one", "chain", "whole"]], BeforeValidator(_once_one), Field(max_length=2)
-    ] = ()
-    """A second subject prompt, and a third, with vectors of their own, that mask the subject in
-    these other ways; the fit weighs their scores as further terms. Asking back takes about as long
-    for each; "whole" is cheap, as facts share its sentences."""
+    second: Literal["none", "one", "chain", "whole"] = "none"
+    """A second subject prompt, with vectors of its own, that masks the subject in this other way;
+    the fit weighs its score as a further term. Asking back takes as long again, but hardly longer
+    with "whole", as facts share its sentences."""
+    third: Literal["none", "one", "chain", "whole"] = "none"
+    """A third one likewise."""
     blanks: Literal["swapped", "kept"] = "swapped"
     """swapped: in the subject prompt the object fills the first blank (equation 4)."""
     vectors: Literal["shared", "separate"] = "shared"
@@ -170,9 +162,14 @@ class MethodConfig:
     """Score of an object of several tokens: mean or sum of their log-likelihoods."""
 
     @property
+    def further(self) -> tuple[Literal["one", "chain", "whole"], ...]:
+        """How the subject prompts beside the first mask."""
+        return tuple(own for own in (self.second, self.third) if own != "none")
+
+    @property
     def fitted(self) -> tuple[str, ...]:
         """The terms of the fit of a run that asks back."""
-        return (*self.terms, *("second", "third")[: len(self.second)])
+        return (*self.terms, *("second", "third")[: len(self.further)])
 
     @property
     def weighs_prior(self) -> bool:
@@ -308,22 +305,26 @@ class RunConfig(ModelRunConfig):
                     f'method.name = "{name}" asks for objects of one token; with facts.objects = '
                     f'"any-length" use one of: {able}.'
                 )
-        if self.method.second:
-            ways, listed = (self.method.masking, *self.method.second), list(self.method.second)
+        for place, own in (("second", self.method.second), ("third", self.method.third)):
+            if own == "none":
+                continue
             for key, why in {
                 f'method.name = "{name}"': not traits.subject_prompt and not self.rerank,
                 'method.vectors = "shared"': self.method.vectors == "shared",
                 f'method.choose_weight = "{self.method.choose_weight}"': (
                     self.method.choose_weight != "dev-fit"
                 ),
-                f'method.masking = "{self.method.masking}"': len({*ways}) < len(ways),
+                f'method.masking = "{self.method.masking}"': own == self.method.masking,
+                f'method.second = "{self.method.second}"': (
+                    place == "third" and self.method.second in ("none", own)
+                ),
             }.items():
                 if why:
                     raise ConfigError(
-                        f"method.second = {json.dumps(listed)} has further subject prompts of spe, "
-                        "with vectors of their own, each masked in a way of its own and weighed by "
+                        f'method.{place} = "{own}" is a {place} subject prompt of spe, with '
+                        "vectors of its own, masked in another way than the others and weighed by "
                         f'the fit; it does not go with {key}. Use method.name = "spe", vectors = '
-                        '"separate", choose_weight = "dev-fit" and other maskings.'
+                        '"separate", choose_weight = "dev-fit" and another masking.'
                     )
         if self.method.object_prompts > 1:
             if not traits.object_prompts:

@@ -162,7 +162,7 @@ def _asking_back(run: Run) -> dict[str, Any]:
     method = run_config(run.folder).method
     if not METHODS[method.name].subject_prompt:
         return {}
-    ways = zip(FURTHER_PARTS, method.second, strict=False)
+    ways = zip(FURTHER_PARTS, method.further, strict=False)
     further = {f"{part}_masking": masking for part, masking in ways}
     return {"masking": method.masking, **further, "average": method.average, "k": method.k}
 

@@ -20,7 +20,7 @@ from symprompt.facts.types import choose_names
 from symprompt.models import LanguageModel
 from symprompt.probing.ask import Run
 from symprompt.probing.methods.base import method_class
-from symprompt.probing.queries import SUBJECT_PART, object_parts
+from symprompt.probing.queries import FURTHER_PARTS, SUBJECT_PART, object_parts
 from symprompt.probing.results import load_card, load_facts, load_prompts, run_config
 from symprompt.prompts import Template
 
@@ -103,7 +103,7 @@ def describe_prompts(
     names = choose_names(list(card["relations"]), relations, str(folder.path))
     stored = load_prompts(folder, card["parts"])
     # Weights of manual templates and changes inside the model are parts too, and near no word.
-    shown = (*object_parts(config.method.object_prompts), SUBJECT_PART)
+    shown = (*object_parts(config.method.object_prompts), SUBJECT_PART, *FURTHER_PARTS)
     stored = {part: value for part, value in stored.items() if part in shown}
     words = _Words(run.load_backbone(model, device), by, top) if stored else None
     swapped = config.method.blanks == "swapped"
@@ -117,7 +117,8 @@ def describe_prompts(
         prompts: dict[str, str] = {}
         vectors: list[LearnedVector] = []
         for part, value in stored.items():
-            turned = template.swapped() if part == SUBJECT_PART and swapped else template
+            back = part in (SUBJECT_PART, *FURTHER_PARTS)
+            turned = template.swapped() if back and swapped else template
             # Templates of different lengths share a table; a short one leaves its last rows empty.
             count = min(template.vectors, value.shape[1])
             if "prompts" in about:

@@ -216,6 +216,9 @@ def rerank_run(
                 "dev-fit."
             )
         method = replace(method, choose_weight=choose_weight)  # type: ignore[arg-type]
+        if choose_weight != "dev-fit":
+            # The fit alone weighs further subject prompts.
+            method = replace(method, second="none", third="none")
     config = replace(config, out=str(out), method=method)
     if config.method.k > stored:
         raise ConfigError(

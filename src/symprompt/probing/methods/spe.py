@@ -62,8 +62,8 @@ class SPE(Method):
         separate = config.method.vectors == "separate"
         self.object_parts = object_parts(config.method.object_prompts)
         parts = [*self.object_parts, *((SUBJECT_PART,) if separate else ())]
-        parts += FURTHER_PARTS[: len(config.method.second)]
-        self.subject_terms = SUBJECTS[: 1 + len(config.method.second)]
+        parts += FURTHER_PARTS[: len(config.method.further)]
+        self.subject_terms = SUBJECTS[: 1 + len(config.method.further)]
         encoders = {part: make_encoder(config, problem, part) for part in parts}
         super().__init__(config, problem, encoders)
         self.config = config.method
@@ -78,9 +78,9 @@ class SPE(Method):
                 'method.blanks = "kept" leaves the subject before the object, where a causal model '
                 'cannot see the object; use "swapped".'
             )
-        if config.method.second:
+        if config.method.further:
             raise ConfigError(
-                "method.second masks the subject in another way than "
+                f'method.second = "{config.method.second}" masks the subject in another way than '
                 "the first subject prompt, and a causal model masks nothing; drop it."
             )
         if config.method.masking == "whole":
@@ -105,7 +105,7 @@ class SPE(Method):
         """Each subject prompt's part, whose vectors it has, and how it masks."""
         first = SUBJECT_PART if SUBJECT_PART in self.encoders else OBJECT_PART
         ways: list[tuple[str, Masking]] = [(first, self.config.masking)]
-        ways += zip(FURTHER_PARTS, self.config.second, strict=False)
+        ways += zip(FURTHER_PARTS, self.config.further, strict=False)
         return ways
 
     def loss(self, sentences: Sentences, rows: np.ndarray, vectors: Vectors) -> Tensor:
