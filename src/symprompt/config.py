@@ -530,11 +530,13 @@ def _allowed(first: Any, field: FieldInfo) -> str:
     which = "each must be" if len(first["loc"]) > 1 else "it must be"
     if first["type"] == "too_short":
         return f"give {first['ctx']['min_length']} or more"
-    if inner is not None and len(first["loc"]) == 1:
-        return f"{which} a list of {_NOUNS[plain_type(inner)]}"
     wanted = field.annotation if inner is None else inner
+    listed = inner is not None and len(first["loc"]) == 1
     if typing.get_origin(wanted) is Literal:
-        return f"allowed are: {', '.join(map(str, typing.get_args(wanted)))}"
+        allowed = ", ".join(map(str, typing.get_args(wanted)))
+        return f"{which} a list of some of: {allowed}" if listed else f"allowed are: {allowed}"
+    if listed:
+        return f"{which} a list of {_NOUNS[plain_type(wanted)]}"
     if first["type"].endswith("_type"):
         return f"{which} of type {plain_type(wanted).__name__}"
     return f"{which} {allowed_range(field) or 'finite'}"

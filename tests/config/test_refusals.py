@@ -38,6 +38,11 @@ ANY: list[tuple[type[Any], Table, str]] = [
         {"facts": {"relations": "P36"}},
         "relations is 'P36'; it must be a list of strings",
     ),
+    (
+        RunConfig,
+        {"method": {"terms": "subject"}},
+        "method.terms is 'subject'; it must be a list of some of: subject, frequency, copy, prior.",
+    ),
     (RunConfig, {"facts": {"relations": [1]}}, "facts.relations has 1; each must be of type str."),
     (RunConfig, {"method": {"name": "bert"}}, "method.name is 'bert'; allowed are: autoprompt, "),
     (RunConfig, {"method": {"masking": 1}}, "method.masking is 1; allowed are: one, chain, whole."),
