@@ -22,7 +22,7 @@ from symprompt.papers.ptuning import (
     ptuning_panels,
     ptuning_sections,
 )
-from symprompt.papers.ptuning_v2 import v2_panels, v2_sections
+from symprompt.papers.ptuning_v2 import TABLES, v2_panels, v2_sections
 from symprompt.papers.records import FEW, FULL, Entries, load_results
 from symprompt.papers.report import report_results
 from symprompt.papers.settings import TaskPaper
@@ -210,14 +210,26 @@ def test_figure_1_averages_the_tasks_that_all_bars_have(tmp_path: Path) -> None:
         for method in ("ft", "pt2")
         if (model, task, method) != ("small", "boolq", "ft")
     ]
-    panels, tasks = v2_panels(load(tmp_path, *entries))
+    panels, tasks = v2_panels(load(tmp_path, *entries), TABLES[0], ("rte", "boolq", "cb"))
     assert tasks == ["rte"]
     ours, theirs = panels
     assert list(ours.groups) == ["small\n30M", "large\n2.0B"]
     assert ours.bars == {"FT": [50.0, 50.0], "PT-2": [50.0, 50.0]}
     assert theirs.published
     assert theirs.bars["PT-2"] == [78.3, 88.4, 90.3, 93.1]
-    assert v2_panels(load(tmp_path, entry("squad", "ft"))) == ([], [])
+    assert v2_panels(load(tmp_path, entry("squad", "ft")), TABLES[0], ("rte",)) == ([], [])
+    # Entities likewise, beside the figures of their own table.
+    entries = [
+        entry("conll2004", method, model=model, split="test", metrics={"f1": 50.0})
+        for model in SIZES
+        for method in ("ft", "pt2")
+    ]
+    (ours, theirs), tasks = v2_panels(
+        load(tmp_path, *entries), TABLES[1], ("conll2003", "conll2004")
+    )
+    assert tasks == ["conll2004"]
+    assert ours.bars == {"FT": [50.0, 50.0], "PT-2": [50.0, 50.0]}
+    assert theirs.bars == {"FT": [85.6, 88.8, 89.1], "PT-2": [84.5, 87.3, 86.5]}
 
 
 def test_figure_1_of_ptuning_has_the_papers_averages(tmp_path: Path) -> None:

@@ -262,23 +262,33 @@ def _notes(entries: Entries, tasks: Sequence[str]) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------- Figure 1
 
-_FIGURE_TASKS = ("rte", "boolq", "cb")
+_BY_SIZE = (
+    (
+        TABLES[0],
+        ("rte", "boolq", "cb"),
+        "figure-1.png",
+        "P-tuning v2, Figure 1: average accuracy on ",
+    ),
+    (TABLES[1], ("conll2003", "conll2004"), "sizes.png", "Methods by model size: average F1 on "),
+)
+"""Figures over models: the table, those of its tasks that count, the file and the title."""
 _FIGURE_METHODS = ("ft", "pt", "pt2")
 
 
 def draw_v2(entries: Entries, folder: Path) -> dict[str, list[Picture]]:
-    """Draw the average over RTE, BoolQ and CB, and each model's methods on every task."""
+    """Draw averages over tasks by model, and each model's methods on every task."""
     pictures: dict[str, list[Picture]] = {"average": [], "tasks": []}
-    panels, tasks = v2_panels(entries)
-    if panels:
-        names = ", ".join(NAMES[task] for task in tasks)
-        title = f"P-tuning v2, Figure 1: average accuracy on {names}"
-        caption = (
-            "Left: our runs, smallest model first, mean over seeds. Right: the same average of the "
-            "figures printed in P-tuning v2's Table 1; other models, not our measurements."
-        )
-        figure = draw_bar_panels(panels, title=title, caption=caption)
-        pictures["average"].append(save_picture(figure, folder, "figure-1.png", title))
+    for table, tasks, file, title in _BY_SIZE:
+        panels, shown = v2_panels(entries, table, tasks)
+        if panels:
+            named = title + ", ".join(NAMES[task] for task in shown)
+            caption = (
+                "Left: our runs, smallest model first, mean over seeds. Right: the same average of "
+                f"the figures printed in P-tuning v2's Table {table.number}; other models, not our "
+                "measurements."
+            )
+            figure = draw_bar_panels(panels, title=named, caption=caption)
+            pictures["average"].append(save_picture(figure, folder, file, named))
     for model in entries.models:
         panel = _task_panel(entries, model)
         if panel is None:
@@ -294,26 +304,29 @@ def draw_v2(entries: Entries, folder: Path) -> dict[str, list[Picture]]:
     return pictures
 
 
-def v2_panels(entries: Entries) -> tuple[list[BarPanel], list[str]]:
-    """Return the panels of Figure 1 and the tasks that every bar is an average of."""
-    models, methods, tasks = entries.comparable(_FIGURE_TASKS, _FIGURE_METHODS)
+def v2_panels(
+    entries: Entries, table: Table, tasks: Sequence[str]
+) -> tuple[list[BarPanel], list[str]]:
+    """Return the panels of a figure over models and the tasks that every bar is an average of."""
+    models, methods, tasks = entries.comparable(tasks, _FIGURE_METHODS)
     if not tasks:
         return [], []
     models.sort(key=lambda model: entries.sizes.get(model, 0))
-    metrics = {task: ["accuracy"] for task in tasks}
+    blocks = {block.task: block for block in table.blocks}
+    metrics = {task: [blocks[task].metric] for task in tasks}
     ours = {
         METHODS[method]: [entries.average(model, method, metrics) for model in models]
         for method in methods
     }
-    blocks = {block.task: block for block in TABLES[0].blocks}
     theirs = {
         METHODS[method]: [
-            fmean(blocks[task].printed(model, method) or 0.0 for task in tasks) for model in MODELS
+            fmean(blocks[task].printed(model, method) or 0.0 for task in tasks)
+            for model in table.models
         ]
         for method in methods
     }
     shown = [f"{model}\n{_size(entries.sizes.get(model, 0))}".strip() for model in models]
-    sized = [f"{name}\n{SIZES[name]}" for name in MODELS]
+    sized = [f"{name}\n{SIZES[name]}" for name in table.models]
     return [
         BarPanel("Ours", shown, ours),
         BarPanel("Published", sized, theirs, published=True),
