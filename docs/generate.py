@@ -56,6 +56,7 @@ NAMES = {
     "mpnet-wiki-ask-back": "LAMA-34k with mpnet-wiki, what each ingredient of asking back gives",
     "shipped-ptuning-settings": "LAMA-34k with the shipped model, settings of P-tuning",
     "mpnet-wiki-tasks": "Labelled tasks with mpnet-wiki",
+    "shipped-tasks": "CoNLL-2004 with the shipped model",
     "smollm2-12-relations": "LAMA with a causal model, SmolLM2",
     "ptuning-v2": "Labelled tasks with BERT 8x512",
     "fewglue": "FewGLUE, 32 examples",
