@@ -57,7 +57,11 @@ def test_v2_makes_runs_tables_and_figures_and_skips_them_again(
         if (one["data"], one["method"], one["metric"]) == ("rte", "ft", "accuracy")
     ]
     assert f"| RTE: FT | {mean(found):.2f} ± {stdev(found):.2f} | 70.4 |" in text
-    assert {path.name for path in (out / "figures").iterdir()} == {"figure-1.png", "tasks-toy.png"}
+    assert {path.name for path in (out / "figures").iterdir()} == {
+        "figure-1.png",
+        "sizes.png",
+        "tasks-toy.png",
+    }
 
     again = call(*words, *chosen, "--dry-run").done
     assert "14 runs, 14 of them done" in again
